@@ -193,8 +193,8 @@ class EurekaRegistry:
         hang = [url for url, error in failures.items() if isinstance(error, RegistrySilent)]
         return UncachedReading(
             answers,
-            {url: self.peers.silent_since(url) for url in hang},
-            self.peers.callers_may_be_away_until_by_url(),
+            {url: self.peers.avoided.silent_since(url) for url in hang},
+            self.peers.avoided.callers_may_be_away_until_by_url(),
         )
 
     def keep_registered(self, instance: Instance) -> None:

@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_copy_between_servers
 from eurekube_provider.eureka.shared_batches import MakeItems, SharedBatches
 from eurekube_provider.eureka.table import InstanceTable
-from eurekube_provider.eureka.topology import Topology, find_duplicate_urls
+from eurekube_provider.eureka.topology import Topology
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Peers:
         self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
         self._waits_for_all_servers = waits_for_all_servers or len(self.peers) == 1
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
-        self._avoided = AvoidedPeers(self.peers)
+        self.avoided = AvoidedPeers(self.peers)
         self._batches_by_url = {peer.url: SharedBatches(peer) for peer in self.peers}
         self.topology = Topology(connection.service_urls, self.ask_all)
         self.table = InstanceTable(urls=[peer.url for peer in self.peers])
@@ -96,23 +96,7 @@ class Peers:
     @property
     def peers_not_avoided(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
-        return tuple(peer for peer in self.peers if not self._avoided.is_avoided(peer))
-
-    def silent_since(self, url: str) -> float:
-        """Return the time since which a server has been silent; now for one that is not. Seconds of
-        time.monotonic.
-        """
-        return self._avoided.silent_since(url)
-
-    def callers_may_be_away_until_by_url(self) -> dict[str, float]:
-        """Return, by server that was silent, the time until which its callers may not have come back. Seconds
-        of time.monotonic.
-        """
-        return self._avoided.callers_may_be_away_until_by_url()
-
-    def stop_avoiding(self, peer: Peer) -> None:
-        """Stop avoiding a server that answered a question of its own."""
-        self._avoided.stop_avoiding(peer)
+        return tuple(peer for peer in self.peers if not self.avoided.is_avoided(peer))
 
     def renew(self, instance: Instance, renewal_number: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
@@ -186,15 +170,14 @@ class Peers:
         The next one may have missed the removal, and would have the others register the instance again.
         """
         for peer in self.peers_in_order(first_index)[1:]:
-            if not self.table.has_accepted_renewal_lately(peer.url, instance) or self._avoided.is_avoided(
-                peer
-            ):
+            has_accepted = self.table.has_accepted_renewal_lately(peer.url, instance)
+            if not has_accepted or self.avoided.is_avoided(peer):
                 continue
             try:
                 if peer.with_timeout(windows.SHORT_TIMEOUT_SECONDS).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
-                self._avoided.avoid(peer, "does not answer", error)
+                self.avoided.avoid(peer, "does not answer", error)
             except RegistryError:
                 continue  # it tells nothing
         return False
@@ -209,7 +192,7 @@ class Peers:
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old, from the first server that answers."""
-        return self.ask_in_turn(lambda peer: peer.list_instances(), slow_seconds=math.inf)
+        return self.list_from_first_server(lambda peer: peer.list_instances())
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
         """Return the instances that any server lists, each once, in the version that was written last.
@@ -225,7 +208,13 @@ class Peers:
         with that other URL.
         """
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
-        return find_duplicate_urls({peer.url: said.get(peer.url) for peer in self.peers})
+        first: dict[tuple[str, ...], str] = {}
+        found = {
+            peer.url: first.setdefault(identity, peer.url)
+            for peer in self.peers
+            if (identity := said.get(peer.url))
+        }
+        return {url: other for url, other in found.items() if url != other}
 
     def list_from_first_server(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry with ``read``, from the first server that answers."""
@@ -288,7 +277,7 @@ class Peers:
         avoided = (
             []
             if self._waits_for_all_servers
-            else [peer for peer in self.peers if self._avoided.is_avoided(peer)]
+            else [peer for peer in self.peers if self.avoided.is_avoided(peer)]
         )
         if len(avoided) == len(self.peers):
             avoided = []
@@ -307,7 +296,7 @@ class Peers:
         failures = dict(fan_out.failures)
         for peer in left_behind:
             failures[peer.url] = self._not_awaited_error(peer, "did not answer when others did")
-            self._avoided.avoid(peer, "is slow", failures[peer.url])
+            self.avoided.avoid(peer, "is slow", failures[peer.url])
         for peer in avoided:
             if peer.url not in fan_out.answers and peer.url not in failures:
                 failures[peer.url] = self._not_awaited_error(peer, "has not answered lately")
@@ -317,9 +306,9 @@ class Peers:
         """Ask one server, and avoid it, or stop avoiding it, by the result."""
         found = fan_out.ask(peer)
         if found is True:
-            self._avoided.stop_avoiding(peer)
+            self.avoided.stop_avoiding(peer)
         elif isinstance(found, RegistryUnreachable):
-            self._avoided.avoid(peer, "does not answer", found)
+            self.avoided.avoid(peer, "does not answer", found)
 
     @staticmethod
     def _not_awaited_error(peer: Peer, why: str) -> RegistrySilent:
@@ -359,8 +348,14 @@ class Peers:
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()
-        for peer, is_short in self._peers_to_try(first_index, is_short=math.isfinite(slow_seconds)):
-            if peer in settled or (answers and self._avoided.is_avoided(peer)):
+        ordered = self.peers_in_order(first_index)
+        attempts = [(peer, False) for peer in ordered]
+        if math.isfinite(slow_seconds) and not self._waits_for_all_servers:
+            # Where several servers are not avoided, each of these is first asked with a short time-out.
+            fresh = [peer for peer in ordered if not self.avoided.is_avoided(peer)]
+            attempts[:0] = [(peer, True) for peer in fresh if len(fresh) > 1]
+        for peer, is_short in attempts:
+            if peer in settled or (answers and self.avoided.is_avoided(peer)):
                 continue
             settled.add(peer)
             started = time.monotonic()
@@ -369,7 +364,7 @@ class Peers:
             except RegistryUnreachable as error:
                 if is_short and time.monotonic() - started >= windows.SHORT_TIMEOUT_SECONDS:
                     settled.discard(peer)  # it is given its time where no other one answers
-                self._avoided.avoid(peer, "does not answer", error)
+                self.avoided.avoid(peer, "does not answer", error)
                 failures[peer] = error
                 continue
             except RegistryDenied as error:
@@ -378,9 +373,9 @@ class Peers:
             elapsed = time.monotonic() - started
             failures.pop(peer, None)
             if elapsed > slow_seconds:
-                self._avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
+                self.avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
             else:
-                self._avoided.stop_avoiding(peer)
+                self.avoided.stop_avoiding(peer)
             answers.append(answer)
             if is_found(answer):
                 break
@@ -388,23 +383,12 @@ class Peers:
             raise next(iter(failures.values()))
         for peer, failure in failures.items():
             if isinstance(failure, RegistryDenied):
-                self._avoided.avoid(peer, "refuses us", failure)  # the others let us in
+                self.avoided.avoid(peer, "refuses us", failure)  # the others let us in
         return answers[-1]
-
-    def _peers_to_try(self, first_index: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
-        """Yield the servers to ask in turn, each with True if it gets a short time-out.
-
-        Where several servers are not avoided, each of these is first asked with a short one.
-        """
-        ordered = self.peers_in_order(first_index)
-        fresh = [peer for peer in ordered if not self._avoided.is_avoided(peer)]
-        if is_short and not self._waits_for_all_servers and len(fresh) > 1:
-            yield from ((peer, True) for peer in fresh)
-        yield from ((peer, False) for peer in ordered)
 
     def peers_in_order(self, first_index: int = 0) -> list[Peer]:
         """Return the servers in the order in which they are asked: avoided ones last."""
-        return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self._avoided.is_avoided)
+        return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self.avoided.is_avoided)
 
 
 def merge_lists(lists: Iterable[Iterable[Instance]]) -> list[Instance]:

@@ -177,7 +177,7 @@ class Repair:
         :param refused: receives the instances that the server refuses to show or to remove.
         """
         held = self._read_one_by_one(peer, [check.instance.key for check in due], refused)
-        self._peers.stop_avoiding(peer)
+        self._peers.avoided.stop_avoiding(peer)
         removed = 0
         for check in due:
             key = check.instance.key
