@@ -50,7 +50,7 @@ from eurekube_provider.eureka.notes import (
     unix_now_ms,
 )
 from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers
-from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.successors import (
     BlockingErrorByUrl,
     blocking_error,
@@ -248,22 +248,16 @@ class Writer:
             written = self.register_over(
                 self.notes.adapt_to_registered(want, have), have, order.change.actual
             )
-            is_as_found = (
-                have is not None and have.written_at_ms == written.written_at_ms != sent_timestamp_ms
-            )
-            if have is not None and is_as_found and action is Action.REGISTER and not have.is_overridden:
-                self._register_again_behind_one_url(have)
+            if (
+                action is Action.REGISTER
+                and len(self.peers.peers) == 1
+                and have is not None
+                and not have.is_overridden  # a person's override would not be told with it
+                and have.written_at_ms == written.written_at_ms != sent_timestamp_ms  # it was as wanted
+            ):
+                # Another server behind the same URL missed its renewal: this one tells the others.
+                self.register(have)
         self.notes.note_registered(written)
-
-    def _register_again_behind_one_url(self, have: Instance) -> None:
-        """Register again the instance that one server holds, since another one behind the same URL missed its
-        renewal.
-
-        The server that takes the registration tells the others. A person's override would not be told with
-        it.
-        """
-        if len(self.peers.peers) == 1:
-            self.register(have)
 
     def _deregister(
         self, order: ChangeOrder, blocked: BlockingErrorByUrl, *, is_from_uncached_reads: bool
@@ -358,7 +352,10 @@ class Writer:
         """
 
         def ask(peer: Peer) -> None:
-            register_or_restore(peer, instance)
+            if instance.is_overridden and peer.read(*instance.key) is None:
+                peer.restore(instance)
+            else:
+                peer.register(instance)
             if len(self.peers.peers) > 1:
                 self.notes.table.note_registered_at(peer.url, [instance])
 

@@ -64,4 +64,4 @@ def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str
 
 def _body_excerpt(response: EurekaResponse) -> str:
     """Return the beginning of a body in one line, at most 200 characters."""
-    return " ".join(response.text_within(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]
+    return " ".join(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]
