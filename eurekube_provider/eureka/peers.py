@@ -119,8 +119,7 @@ class Peers:
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
                 self.table.note_accepted_renewals(peer.url, [instance])
-                self.table.note_seen_at(peer.url, [instance.key])
-                self.table.note_held_again(peer.url, instance.key)
+                self.table.note_held_at(peer.url, instance.key)
                 holders.append(peer)
                 return True
             lacking.append(peer)
@@ -156,7 +155,7 @@ class Peers:
             peer.register(held)
         except (RegistryError, LeadershipLost):
             return False  # its next turn finds the same
-        self.table.note_held_again(peer.url, instance.key)
+        self.table.note_held_at(peer.url, instance.key)
         _log.warning(
             "copied an instance to a Eureka server that lacked it, so that its callers find it again",
             extra={"url": peer.url, "instance": instance.instance_id},

@@ -86,13 +86,12 @@ def _ensure_successor_at(
     for one in unseen:
         held = peer.read(*one.key)
         if held is not None and held.status is Status.UP:
-            table.note_seen_at(peer.url, [one.key])
+            table.note_held_at(peer.url, one.key)
             if not lacking:
                 return  # the longest ago: servers tell this one the others
         elif held is None:
             lacking.append(one)
     updated = [one for one in lacking if peers.copy_to_cut_off_server(peer, one)]
-    table.note_seen_at(peer.url, [one.key for one in updated])
     if len(lacking) == len(unseen) and not updated:
         application = next(iter(unseen)).application
         raise RegistryRejected(

@@ -56,11 +56,7 @@ class InstanceTable:
         self._records_with_checks: dict[
             InstanceKey, InstanceRecord
         ] = {}  # those with planned checks, the longest ago first
-        self._spreading: dict[
-            InstanceKey, InstanceRecord
-        ] = {}  # those that not every server was seen to hold
         self._purge_from = FEWEST_EXPIRING_TO_PURGE
-        self._count = 0
         self._by_application: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
         self._snapshots_by_application: dict[str, tuple[Instance, ...]] = {}
         self._by_owner: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
@@ -285,12 +281,14 @@ class InstanceTable:
             record.lacking_since_by_url = {url: self.clock(), **(record.lacking_since_by_url or {})}
             return rules.is_server_cut_off(record, url, instance, self.clock())
 
-    def note_held_again(self, url: str, key: InstanceKey) -> None:
-        """Note that a server holds the instance."""
+    def note_held_at(self, url: str, key: InstanceKey) -> None:
+        """Note that a server was seen to hold an instance."""
         with self._lock:
             record = self._records.get(key)
             if record is not None and record.lacking_since_by_url:
                 record.lacking_since_by_url.pop(url, None)
+            if record is not None:
+                self._add_holder(record, url)
 
     def note_registered_at(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server took the registrations of these instances, of which others may not know yet."""
@@ -303,31 +301,16 @@ class InstanceTable:
                 is_up_before = record.instance is not None and record.instance.status is Status.UP
                 if record.spreading is None and (one.status is not Status.UP or is_up_before):
                     continue
-                spreading = record.spreading or SpreadingRegistration(now)
-                record.spreading = replace(
-                    spreading, holder_urls=spreading.holder_urls | {url}, is_leaving=False
-                )
-                self._spreading[record.key] = record
-                self._forget_spreading_if_everywhere(record)
+                record.spreading = replace(record.spreading or SpreadingRegistration(now), is_leaving=False)
+                self._add_holder(record, url)
                 self._mark_expiring(record)
 
-    def note_seen_at(self, url: str, keys: Iterable[InstanceKey]) -> None:
-        """Note that a server was seen to hold these instances."""
-        if not self._spreading:
-            return
-        with self._lock:
-            for key in keys:
-                record = self._spreading.get(key)
-                if record is not None and record.spreading is not None:
-                    spreading = record.spreading
-                    record.spreading = replace(spreading, holder_urls=spreading.holder_urls | {url})
-                    self._forget_spreading_if_everywhere(record)
-
-    def _forget_spreading_if_everywhere(self, record: InstanceRecord) -> None:
-        if record.spreading is not None and record.spreading.holder_urls >= set(self._urls):
-            record.spreading = None
-        if record.spreading is None:
-            self._spreading.pop(record.key, None)
+    def _add_holder(self, record: InstanceRecord, url: str) -> None:
+        """Note a holder of a registration that is spreading, which ends once every server holds it."""
+        if record.spreading is not None:
+            urls = record.spreading.holder_urls | {url}
+            is_everywhere = urls >= set(self._urls)
+            record.spreading = None if is_everywhere else replace(record.spreading, holder_urls=urls)
 
     def note_leaving_and_find_unseen_successors(
         self, leaving: Collection[Instance]
@@ -337,25 +320,24 @@ class InstanceTable:
 
         :param leaving: instances of one application.
         """
-        if not self._spreading:
+        if len(self._urls) < 2:
             return {}
         with self._lock:
             now, name = self.clock(), next(iter(leaving)).application
-            if not any(application == name for application, _ in self._spreading):
+            records = [self._records[key] for key in self._by_application.get(name, ())]
+            if not any(record.spreading for record in records):
                 return {}
-            theirs = [record.spreading for one in leaving if (record := self._records.get(one.key))]
+            theirs = [record for one in leaving if (record := self._records.get(one.key))]
             since = min(
-                (-math.inf if one is None else one.registered_at for one in theirs), default=-math.inf
+                (one.spreading.registered_at if one.spreading else -math.inf for one in theirs),
+                default=-math.inf,
             )
-            for one in leaving:
-                if (record := self._spreading.get(one.key)) is not None and record.spreading is not None:
-                    record.spreading = replace(record.spreading, is_leaving=True)
-            found = dict[str, list[Instance]]()
-            for url in self._urls:
-                records = (self._records[key] for key in self._by_application.get(name, ()))
-                if unseen := rules.successors_not_seen_at(records, url, leaving, since, now):
-                    found[url] = unseen
-            return found
+            for record in theirs:
+                record.spreading = record.spreading and replace(record.spreading, is_leaving=True)
+            found = {
+                url: rules.successors_not_seen_at(records, url, leaving, since, now) for url in self._urls
+            }
+            return {url: unseen for url, unseen in found.items() if unseen}
 
     def note_departures(self, keys: Iterable[InstanceKey]) -> None:
         """Note that a server says that these instances were deregistered or evicted, and not registered
@@ -451,19 +433,14 @@ class InstanceTable:
         with self._lock:
             now, out_of_service = self.clock(), Status.OUT_OF_SERVICE
             return [
-                one
-                if one.overridden_status is not out_of_service  # nearly all
-                else self._with_leaving_mark_if_late(one, now)
+                rules.add_leaving_mark(one)
+                if one.overridden_status is out_of_service  # hardly any
+                and rules.looks_set_by_a_person(one)
+                and (record := self._records.get(one.key)) is not None
+                and rules.has_unanswered_out_of_service(record, now)
+                else one
                 for one in held
             ]
-
-    def _with_leaving_mark_if_late(self, held: Instance, now: float) -> Instance:
-        """Return the instance, with the mark of leaving if its OUT_OF_SERVICE looks set by a person and may
-        be this process's; the lock must be held.
-        """
-        record = self._records.get(held.key)
-        is_late = record is not None and rules.has_unanswered_out_of_service(record, now)
-        return rules.add_leaving_mark(held) if is_late and rules.looks_set_by_a_person(held) else held
 
     def believe_next_list(self) -> None:
         """Believe the next list: somebody else may have changed anything since this process wrote or read
@@ -502,7 +479,8 @@ class InstanceTable:
     def instances_of_owner(self, owner: str) -> list[Instance]:
         """Return the instances of an owner."""
         with self._lock:
-            return self._instances_of_keys(self._by_owner.get(owner, ()))
+            records = (self._records[key] for key in self._by_owner.get(owner, ()))
+            return [record.instance for record in records if record.instance is not None]
 
     def known_instances(self, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all."""
@@ -567,9 +545,6 @@ class InstanceTable:
         with self._lock:
             return list(self._by_name.get(name.lower(), ()))
 
-    def __len__(self) -> int:
-        return self._count
-
     def merge_list(
         self, listed: Iterable[Instance], *, is_complete: bool = True, may_be_forgotten: bool = False
     ) -> tuple[list[Instance], list[InstanceKey]]:
@@ -621,10 +596,6 @@ class InstanceTable:
                     self._drop_if_empty(record)
         self.notify_owners(self._owners_beside_self_registered(left))
         return news, doubts
-
-    def _instances_of_keys(self, keys: Iterable[InstanceKey]) -> list[Instance]:
-        records = (self._records[key] for key in keys)
-        return [record.instance for record in records if record.instance is not None]
 
     @contextmanager
     def _locked_record(self, key: InstanceKey) -> Iterator[InstanceRecord]:
@@ -723,7 +694,6 @@ class InstanceTable:
         ]:
             del self._expiring[record.key]
             self._drop_if_empty(record)
-        self._spreading = {key: one for key, one in self._spreading.items() if one.spreading is not None}
         self._purge_from = max(FEWEST_EXPIRING_TO_PURGE, 2 * len(self._expiring))
 
     def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
@@ -757,7 +727,6 @@ class InstanceTable:
         instance, key = record.instance, record.key
         if instance is None:
             return
-        self._count += by
         if by > 0:
             self._store_in_application(instance)
         else:
