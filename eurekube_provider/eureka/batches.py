@@ -33,7 +33,7 @@ from eurekube_provider.core.model import (
 from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import Peers, still_held_error
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.successors import blocking_error, ensure_successors_by_application
@@ -370,13 +370,7 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
             "failed to verify removals at a Eureka server, which may show the instances until a later check",
             extra={"url": url, "error": str(error)},
         )
-    failures: ErrorByKey = {
-        one.key: RegistryUnreachable(
-            f"deregister {one.application} {one.instance_id}: a server keeps holding it although it said that"
-            " it removed it; somebody else may be registering it again"
-        )
-        for one in left
-    }
+    failures: ErrorByKey = {one.key: still_held_error(peers, one) for one in left}
     for one in leaving:
         stays_at = blocking_error(blocked_by_application.get(one.application, {}))
         if stays_at is not None:

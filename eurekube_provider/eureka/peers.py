@@ -390,6 +390,16 @@ class Peers:
         return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self.avoided.is_avoided)
 
 
+def still_held_error(peers: Peers, instance: Instance) -> RegistryUnreachable:
+    """Return the error for an instance that a server keeps showing although it said that it removed it."""
+    urls = ", ".join(peers.connection.service_urls)
+    return RegistryUnreachable(
+        f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although it said"
+        " that it removed it; somebody else may be registering it again",
+        url=urls,
+    )
+
+
 def merge_lists(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
     """Return each instance of several servers' lists once, in the version that was written last."""
     held: dict[InstanceKey, Instance] = {}

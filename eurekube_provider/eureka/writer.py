@@ -49,7 +49,7 @@ from eurekube_provider.eureka.notes import (
     timestamp_ms_giving_way,
     unix_now_ms,
 )
-from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers
+from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers, still_held_error
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.successors import (
     BlockingErrorByUrl,
@@ -305,12 +305,7 @@ class Writer:
                 break
             time.sleep(windows.READ_BACK_DELAY_SECONDS * (attempt + 1))
         else:
-            urls = ", ".join(self.peers.connection.service_urls)
-            raise RegistryUnreachable(
-                f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although"
-                " it said that it removed it; somebody else may be registering it again",
-                url=urls,
-            )
+            raise still_held_error(self.peers, instance)
         for url, error in failures.items():
             _log.warning(
                 "failed to remove an instance from a Eureka server, which may show it until a later check "
