@@ -240,10 +240,12 @@ class Repair:
             return
         (found,) = self._table.add_leaving_marks_to_late_overrides([found])
         record, now = self._table.copy_record(found.key), self._table.clock()
-        if rules.is_manual_looking_override_too_soon_after_ours(record, found, now) or (
-            rules.may_be_our_override_replicated_again(record, found, now)
-            and self._is_override_partial(found.key)
-        ):
+        # A person is hardly as quick; later, servers may tell each other of ours again.
+        is_ours = rules.looks_manual_soon_after_ours(record, found, now, windows.SENT_STATUS_ARRIVAL_SECONDS)
+        may_be_ours = rules.looks_manual_soon_after_ours(
+            record, found, now, windows.STATUS_MAY_RETURN_SECONDS
+        )
+        if is_ours or (may_be_ours and self._is_override_partial(found.key)):
             found = rules.add_leaving_mark(found)
         if rules.judge_late_instance(self._table.copy_record(found.key), found) is InstanceVerdict.LATE_WRITE:
             self._notify_owner(found)

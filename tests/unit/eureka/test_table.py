@@ -337,7 +337,9 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
         (look,) = table.due_checks(url)
         assert (look.instance, look.former_owners, look.is_removed) == (newer, frozenset({THEIRS}), True)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert rules.is_manual_looking_override_too_soon_after_ours(table.copy_record(RATING.key), out, clock.now)
+    assert rules.looks_manual_soon_after_ours(
+        table.copy_record(RATING.key), out, clock.now, windows.SENT_STATUS_ARRIVAL_SECONDS
+    )
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["all was answered", "a write got no answer"])
@@ -462,11 +464,17 @@ def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     clock = Clock()
     table = InstanceTable(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert not rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
+    assert not rules.looks_manual_soon_after_ours(
+        table.copy_record(out.key), out, clock.now, windows.STATUS_MAY_RETURN_SECONDS
+    )
     table.note_override_change(RATING)
-    assert rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
+    assert rules.looks_manual_soon_after_ours(
+        table.copy_record(out.key), out, clock.now, windows.STATUS_MAY_RETURN_SECONDS
+    )
     clock.now += windows.STATUS_MAY_RETURN_SECONDS
-    assert not rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
+    assert not rules.looks_manual_soon_after_ours(
+        table.copy_record(out.key), out, clock.now, windows.STATUS_MAY_RETURN_SECONDS
+    )
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
