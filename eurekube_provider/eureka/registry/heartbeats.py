@@ -51,27 +51,23 @@ class HeartbeatListener(Protocol):
         """Report that a server answers again after a failure."""
 
 
+@dataclass(slots=True, eq=False)
 class RenewedInstance:
     """One instance that is renewed.
 
-    :ivar due: the tick of the next renewal.
     :ivar period: the number of ticks between two renewals.
+    :ivar due: the tick of the next renewal.
+    :ivar in_flight: the number of renewals that are under way.
+    :ivar turn: the number of renewals so far.
     :ivar is_refused: True if the last plain renewal was refused.
     """
 
-    __slots__ = ("due", "in_flight", "instance", "is_refused", "period", "turn")
-
-    def __init__(self, instance: Instance, period: int) -> None:
-        self.in_flight = 0
-        self.is_refused = False
-        self.due = 0
-        self.turn = 0
-        self.replace_instance(instance, period)
-
-    def replace_instance(self, instance: Instance, period: int) -> None:
-        """Renew the instance with new contents from now on."""
-        self.instance = instance
-        self.period = period
+    instance: Instance
+    period: int
+    due: int = 0
+    in_flight: int = 0
+    turn: int = 0
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +106,10 @@ class SharedRenewalState:
         self._minute: deque[tuple[float, int]] = deque()
         self._in_minute = 0
 
-    def count_results(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
-        """Add renewals to the counts, by result."""
+    def count_answers(self, *, accepted: int, missed: int) -> None:
+        """Add answered renewals to the counts, by result."""
         self.accepted += accepted
         self.missed += missed
-        self.failed += failed
         if accepted:
             self._minute.append((time.monotonic(), accepted))
             self._in_minute += accepted
@@ -264,7 +259,7 @@ class HeartbeatSender:
                     if answer.instance is not None:
                         newer.append(answer.instance)  # a 409, which renews all the same
             refused = sum(answer.status_code not in _RENEWED_STATUS_CODES for answer in found)
-            table.count_results(accepted=len(entries) - refused, missed=refused)
+            table.count_answers(accepted=len(entries) - refused, missed=refused)
             table.settled.notify_all()
         self._notify_listener(missing, newer, was_away=was_away)
 
@@ -340,7 +335,7 @@ class HeartbeatSender:
             for entry in entries:
                 entry.in_flight -= 1
                 self._log_refusal_once(entry, str(error), error.url)
-            table.count_results(failed=len(entries))
+            table.failed += len(entries)
             table.settled.notify_all()
 
     def _log_refusal_once(self, entry: RenewedInstance, error: str, url: str) -> None:
@@ -377,7 +372,7 @@ class HeartbeatSender:
                 key = entry.instance.key
                 if table.entries.get(key) is entry:
                     self.pending.setdefault(key, boot_clock_seconds())
-            table.count_results(failed=len(entries))
+            table.failed += len(entries)
             is_news = not self._failing_since
             if is_news:
                 self._failing_since, self._is_answer_noted = boot_clock_seconds(), False

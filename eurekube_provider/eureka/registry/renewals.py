@@ -94,11 +94,10 @@ class Renewals:
             entry = self._table.entries.get(instance.key)
             if entry is not None:
                 if entry.instance is not instance:
-                    entry.replace_instance(instance, self._period_ticks(instance))
-                    if (
-                        entry.due > self._current_tick() + entry.period
-                    ):  # it promises to renew sooner than before
-                        self._schedule(entry, self._current_tick() + entry.period)
+                    entry.instance, entry.period = instance, self._period_ticks(instance)
+                    latest = self._current_tick() + entry.period
+                    if entry.due > latest:  # it promises to renew sooner than before
+                        self._schedule(entry, latest)
                 return
             entry = self._table.entries[instance.key] = RenewedInstance(
                 instance, self._period_ticks(instance)
