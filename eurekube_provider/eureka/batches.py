@@ -140,8 +140,6 @@ def _read_before_writing(
 
     A lone instance that was never seen is read by a single request at a server that is sent nothing else at
     this moment: the server logs a warning of each read in a batch that finds nothing.
-
-    :raises RegistryError: no server answered.
     """
 
     def read_at(peer: Peer) -> dict[InstanceKey, Instance | None]:
@@ -172,7 +170,6 @@ def _updates_needing_no_read(notes: WriteNotes, orders: Sequence[ChangeOrder]) -
 
 
 def _ownership_conflicts(notes: WriteNotes, orders: Sequence[ChangeOrder], held: InstanceByKey) -> ErrorByKey:
-    """Return an error for each order whose instance belongs to another owner."""
     found: ErrorByKey = {}
     for order in orders:
         try:

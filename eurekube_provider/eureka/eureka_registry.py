@@ -304,8 +304,6 @@ class EurekaRegistry:
     def _after_reading(self, registered: int) -> None:
         """Notify the followers of a reading, and log once when this operator's share of the registry becomes
         a danger.
-
-        :param registered: how many instances were listed.
         """
         self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning_sentence

@@ -235,8 +235,6 @@ def _clear_override(
 
     :param was_cleared_before: True if the override was cleared before, so that OUT_OF_SERVICE without an
         override is its remainder.
-    :param includes_registered_out_of_service: True to clear also the OUT_OF_SERVICE with which the instance
-        registered itself.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [

@@ -302,7 +302,6 @@ class Peers:
         return fan_out.answers, failures
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
-        """Ask one server, and avoid it, or stop avoiding it, by the result."""
         found = fan_out.ask(peer)
         if found is True:
             self.avoided.stop_avoiding(peer)

@@ -78,7 +78,6 @@ def _ensure_successor_at(
     holds none that is UP.
 
     :param unseen: the successors; the longest registered first.
-
     :raises RegistryUnreachable: the server does not answer.
     :raises RegistryRejected: the server holds none of the successors, and none could be registered there.
     """

@@ -617,7 +617,6 @@ class InstanceTable:
     def _store_confirmed_instance(
         self, record: InstanceRecord, instance: Instance, former_owner: str | None
     ) -> None:
-        """Store an instance that was written, or read past the caches."""
         if former_owner:
             record.former_owners |= {former_owner}
         self._stop_restoring_lost_instance(record)

@@ -204,10 +204,7 @@ class Writer:
         return self.notes.has_instances(order.owner) and self.notes.is_key_unused(order.key)
 
     def _read_registered(self, order: ChangeOrder) -> Instance | None:
-        """Read the registered instance: the owner's, or the one that the plan takes over.
-
-        :raises OwnershipConflict: the instance belongs to another owner.
-        """
+        """Read the registered instance, which must be the owner's, or the one that the plan takes over."""
         have = self.peers.read(*order.key)
         self.notes.require_ownership(have, order)
         return have
@@ -492,8 +489,6 @@ class Writer:
     def _enforce_status(self, change: Change) -> None:
         """Set a status over another one, between the writes of the marks that tell an enforced status from a
         person's.
-
-        :raises RegistryError: Eureka did not set the status, or said that it did and holds something else.
         """
         want, sent = change.instance, change.actual or change.instance
         held = self._set_enforced_status(want, sent)

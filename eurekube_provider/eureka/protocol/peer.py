@@ -328,7 +328,6 @@ class Peer:
     def _note_unusable_and_make_error(
         self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
     ) -> RegistryUnreachable:
-        """Note that the server cannot be used, and return the error for it."""
         self.traffic.note_usability(error)
         return kind(error, url=self.url)
 
@@ -412,10 +411,6 @@ class Peer:
     def _send_and_receive(
         self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
     ) -> transport.EurekaResponse:
-        """Send a request and return the answer.
-
-        :raises RegistryUnreachable: no answer comes.
-        """
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")

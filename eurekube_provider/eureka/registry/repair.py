@@ -172,10 +172,7 @@ class Repair:
         return False
 
     def _process_due_checks(self, peer: Peer, due: Sequence[PlannedCheck], refused: RefusalByKey) -> int:
-        """Remove left-over instances, and repair late ones; return the number of removals.
-
-        :param refused: receives the instances that the server refuses to show or to remove.
-        """
+        """Remove left-over instances, and repair late ones; return the number of removals."""
         held = self._read_one_by_one(peer, [check.instance.key for check in due], refused)
         self._peers.avoided.stop_avoiding(peer)
         removed = 0
@@ -203,8 +200,6 @@ class Repair:
 
         Where several servers answer at one URL it is asked more often, since each answer may come from
         another one.
-
-        :param refused: receives the instances that the server refuses to show.
         """
         servers = self._restarts.most_servers_at_one_url
         held = read_instances(peer, keys, refused)
@@ -484,10 +479,6 @@ class Repair:
             self._table.notify_owners([ours.owner if ours is not None else None])
 
     def _store_absence(self, key: InstanceKey) -> None:
-        """Note that no server holds the instance.
-
-        If the servers forgot it, a person's override is restored with the instance.
-        """
         self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.may_have_lost_memory)
 
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
