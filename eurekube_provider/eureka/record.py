@@ -173,9 +173,8 @@ class InstanceRecord:
         return any(getattr(self, name) is not None for name in _EXPIRING_FIELDS)
 
     def is_empty(self) -> bool:
-        """Return whether the record contains nothing."""
-        names = (*_EXPIRING_FIELDS, "instance", "lost_by_owner", "lost_overridden_instance", "checks_by_url")
-        return not self.former_owners and all(getattr(self, name) is None for name in names)
+        """Return whether the record contains nothing but its key."""
+        return self == InstanceRecord(self.key)
 
 
 _FIELD_LIFETIME_SECONDS = {

@@ -144,22 +144,20 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = (
-            f"{_instance_path(*instance.key)}/status",
-            f"set the status of {_describe_instance(instance)} to {status}",
-        )
-        return self._request_finds_instance("PUT", path, what, {"value": status.value}, writes=True)
+        what = f"set the status of {_describe_instance(instance)} to {status}"
+        return self._request_about_status("PUT", what, instance, status)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the instance's override, and set the status that it has from now on.
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = (
-            f"{_instance_path(*instance.key)}/status",
-            f"clear the status of {_describe_instance(instance)}",
-        )
-        return self._request_finds_instance("DELETE", path, what, {"value": status.value}, writes=True)
+        what = f"clear the status of {_describe_instance(instance)}"
+        return self._request_about_status("DELETE", what, instance, status)
+
+    def _request_about_status(self, method: str, what: str, instance: Instance, status: Status) -> bool:
+        path = f"{_instance_path(*instance.key)}/status"
+        return self._request_finds_instance(method, path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance as the server holds it now, past its caches; None where the server does not
