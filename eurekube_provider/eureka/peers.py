@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -217,7 +216,7 @@ class Peers:
 
     def list_from_first_server(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry with ``read``, from the first server that answers."""
-        return self.ask_in_turn(read, slow_seconds=math.inf)
+        return self.ask_in_turn(read, may_be_slow=True)
 
     def uses_batches(self, lease_count: int) -> bool:
         """Return whether this number of Eureka leases is handled in batches.
@@ -273,12 +272,8 @@ class Peers:
                 self._ask_one(fan_out, peer)
             fan_out.wait_and_return_unanswered(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
-        avoided = (
-            []
-            if self._waits_for_all_servers
-            else [peer for peer in self.peers if self.avoided.is_avoided(peer)]
-        )
-        if len(avoided) == len(self.peers):
+        avoided = [peer for peer in self.peers if self.avoided.is_avoided(peer)]
+        if self._waits_for_all_servers or len(avoided) == len(self.peers):
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):
@@ -333,14 +328,16 @@ class Peers:
         ask: Callable[[Peer], _T],
         is_found: Callable[[_T], bool] = lambda _: True,
         first_index: int = 0,
-        slow_seconds: float = windows.SLOW_SERVER_SECONDS,
+        *,
+        may_be_slow: bool = False,
     ) -> _T:
         """Ask one server after the other, beginning at ``first_index``, until one gives a wanted answer.
 
         A server that is avoided is not waited for where another one has answered.
 
         :param is_found: returns True for an answer that ends the search.
-        :param slow_seconds: a server that takes longer is asked last from now on.
+        :param may_be_slow: True for an answer that takes its time: no server gets a short time-out, or is
+            asked last since it was slow.
         :raises RegistryError: no server answered.
         """
         failures: dict[Peer, RegistryError] = {}
@@ -348,7 +345,7 @@ class Peers:
         settled: set[Peer] = set()
         ordered = self.peers_in_order(first_index)
         attempts = [(peer, False) for peer in ordered]
-        if math.isfinite(slow_seconds) and not self._waits_for_all_servers:
+        if not may_be_slow and not self._waits_for_all_servers:
             # Where several servers are not avoided, each of these is first asked with a short time-out.
             fresh = [peer for peer in ordered if not self.avoided.is_avoided(peer)]
             attempts[:0] = [(peer, True) for peer in fresh if len(fresh) > 1]
@@ -370,7 +367,7 @@ class Peers:
                 continue
             elapsed = time.monotonic() - started
             failures.pop(peer, None)
-            if elapsed > slow_seconds:
+            if elapsed > windows.SLOW_SERVER_SECONDS and not may_be_slow:
                 self.avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
             else:
                 self.avoided.stop_avoiding(peer)
