@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 from eurekube_provider.core.brake import counts_for_brake
 from eurekube_provider.core.identity import cluster_name_of_owner
@@ -30,8 +29,6 @@ from eurekube_provider.eureka.record import (
 )
 from eurekube_provider.eureka.rules import ListVerdict
 from eurekube_provider.runtime.clock import boot_clock_seconds
-
-T = TypeVar("T")
 
 FEWEST_EXPIRING_TO_PURGE = 1000
 
@@ -59,7 +56,7 @@ class InstanceTable:
         self._purge_from = FEWEST_EXPIRING_TO_PURGE
         self._by_application: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
         self._snapshots_by_application: dict[str, tuple[Instance, ...]] = {}
-        self._by_owner: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
+        self._by_owner: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
         self._lost_by_owner: dict[str, set[InstanceKey]] = defaultdict(set)
         self._lost_overrides: set[InstanceKey] = set()
         # Kept up to date, since the brake asks at each reconcile how many of all are UP.
@@ -479,8 +476,7 @@ class InstanceTable:
     def instances_of_owner(self, owner: str) -> list[Instance]:
         """Return the instances of an owner."""
         with self._lock:
-            records = (self._records[key] for key in self._by_owner.get(owner, ()))
-            return [record.instance for record in records if record.instance is not None]
+            return list(self._by_owner.get(owner, {}).values())
 
     def known_instances(self, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all."""
@@ -697,14 +693,20 @@ class InstanceTable:
 
     def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
         """Set a record's instance, None for none, and update all indexes."""
-        before = record.instance
-        if before is not None and instance is not None and _are_counted_alike(before, instance):
-            record.instance = instance
-            self._store_in_application(instance)
-            return
-        self._update_indexes(record, -1)
-        record.instance = instance
-        self._update_indexes(record, 1)
+        before, record.instance = record.instance, instance
+        counts_change = before is None or instance is None or not _are_counted_alike(before, instance)
+        if before is not None and counts_change:
+            _remove_from_index(self._by_application, before.application, record.key)
+            if before.owner:
+                _remove_from_index(self._by_owner, before.owner, record.key)
+            self._add_to_counts(before, -1)
+        if instance is not None:
+            self._by_application[instance.application][record.key] = instance
+            if instance.owner:
+                self._by_owner[instance.owner][record.key] = instance
+            if counts_change:
+                self._add_to_counts(instance, 1)
+        self._snapshots_by_application.pop(record.key[0], None)
 
     def _remove_instance(self, record: InstanceRecord, *, may_be_forgotten: bool = False) -> None:
         """Remove a record's instance; if servers forgot it, keep a person's override, but none of
@@ -714,33 +716,21 @@ class InstanceTable:
         if may_be_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
             record.lost_overridden_instance = instance
             self._lost_overrides.add(record.key)
-        self._set_instance(record, None)
+        if instance is not None:
+            self._set_instance(record, None)
         record.is_confirmed = False
 
-    def _store_in_application(self, instance: Instance) -> None:
-        self._by_application[instance.application][instance.key] = instance
-        self._snapshots_by_application.pop(instance.application, None)
-
-    def _update_indexes(self, record: InstanceRecord, by: int) -> None:
-        """Add a record's instance to the counts and indexes (by 1), or remove it (by -1)."""
-        instance, key = record.instance, record.key
-        if instance is None:
-            return
-        if by > 0:
-            self._store_in_application(instance)
-        else:
-            _remove_from_index(self._by_application, instance.application, key)
-            self._snapshots_by_application.pop(instance.application, None)
+    def _add_to_counts(self, instance: Instance, by: int) -> None:
+        """Count an instance (by 1), or count it no more (by -1)."""
         owner = instance.owner or ""
         for name in instance.names:
-            _add_to_index(self._by_name, name, owner, by)
-        if not owner:
-            return
-        _add_to_index(self._by_owner, owner, key, by)
+            _add_to_counter(self._by_name[name], owner, by)
+            if not self._by_name[name]:
+                del self._by_name[name]
         cluster = cluster_name_of_owner(owner)
         if cluster is not None:
             _add_to_counter(self._by_cluster, cluster, by)
-        if instance.status is Status.UP and counts_for_brake(instance):
+        if owner and instance.status is Status.UP and counts_for_brake(instance):
             _add_to_counter(self._up_by_owner, owner, by)
             if cluster is not None:
                 _add_to_counter(self._up_by_cluster, cluster, by)
@@ -757,19 +747,13 @@ def _are_counted_alike(one: Instance, other: Instance) -> bool:
     )
 
 
-def _add_to_index(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
-    _add_to_counter(index[name], what, by)
-    if not index[name]:
-        del index[name]
-
-
 def _remove_from_index(index: dict[str, dict[InstanceKey, Instance]], name: str, key: InstanceKey) -> None:
     del index[name][key]
     if not index[name]:
         del index[name]
 
 
-def _add_to_counter(counter: Counter[T], what: T, by: int) -> None:
-    counter[what] += by
-    if not counter[what]:
-        del counter[what]
+def _add_to_counter(counter: Counter[str], name: str, by: int) -> None:
+    counter[name] += by
+    if not counter[name]:
+        del counter[name]
