@@ -143,11 +143,8 @@ class Peers:
         :returns: True if the instance was registered.
         """
         try:
-            if holder is not None:
-                held = holder.read(*instance.key)
-            else:
-                others = [other for other in self.peers_in_order() if other is not peer]
-                held = next(filter(None, (other.read(*instance.key) for other in others)), None)
+            others = [holder] if holder else [one for one in self.peers_in_order() if one is not peer]
+            held = next(filter(None, (one.read(*instance.key) for one in others)), None)
             lacking = peer.read(*instance.key)
             if held is None or held.owner != instance.owner or not may_copy_between_servers(held, lacking):
                 return False
