@@ -322,8 +322,6 @@ class InstanceTable:
         with self._lock:
             now, name = self.clock(), next(iter(leaving)).application
             records = [self._records[key] for key in self._by_application.get(name, ())]
-            if not any(record.spreading for record in records):
-                return {}
             theirs = [record for one in leaving if (record := self._records.get(one.key))]
             since = min(
                 (one.spreading.registered_at if one.spreading else -math.inf for one in theirs),
