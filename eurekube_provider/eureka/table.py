@@ -50,9 +50,8 @@ class InstanceTable:
         self._lock = threading.Lock()
         self._records: dict[InstanceKey, InstanceRecord] = {}
         self._expiring: dict[InstanceKey, InstanceRecord] = {}
-        self._records_with_checks: dict[
-            InstanceKey, InstanceRecord
-        ] = {}  # those with planned checks, the longest ago first
+        # Those with planned checks, the longest ago first.
+        self._records_with_checks: dict[InstanceKey, InstanceRecord] = {}
         self._purge_from = FEWEST_EXPIRING_TO_PURGE
         self._by_application: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
         self._snapshots_by_application: dict[str, tuple[Instance, ...]] = {}
@@ -121,11 +120,8 @@ class InstanceTable:
         :param is_certain: True if it could come back only by a write of this process that got no answer.
         """
         with self._locked_record(instance.key) as record:
-            newest, former = (
-                rules.newest_version_that_may_come(record, instance, self.clock()),
-                record.former_owners,
-            )
-            record.former_owners = frozenset()
+            newest = rules.newest_version_that_may_come(record, instance, self.clock())
+            former, record.former_owners = record.former_owners, frozenset()
             self._forget_lost_override(record)
             self._stop_restoring_lost_instance(record)
             if instance.is_leaving and len(self._urls) > 1:
@@ -247,9 +243,8 @@ class InstanceTable:
                     if other != url and (pending is None or pending.instance is check.instance):
                         rescheduled = replace(check, due_at=at, checks_before=0)
                         planned[other] = min(pending or rescheduled, rescheduled, key=lambda one: one.due_at)
-                record.checks_by_url = {
-                    place: one for place, one in planned.items() if one is not None
-                } or None
+                left = {place: one for place, one in planned.items() if one is not None}
+                record.checks_by_url = left or None
                 if record.checks_by_url is None:
                     self._records_with_checks.pop(record.key, None)
                     self._drop_if_empty(record)

@@ -263,9 +263,8 @@ class Writer:
         if not is_from_uncached_reads:
             seen, _ = self.peers.ask_all_or_raise(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
-            former = self.notes.table.copy_record(
-                order.key
-            ).former_owners  # a server may not know of a hand-over
+            # A server may not know of a hand-over.
+            former = self.notes.table.copy_record(order.key).former_owners
             for held in seen.values():
                 if held is have or (held is not None and held.owner not in former):
                     self.notes.require_ownership(held, order)
@@ -493,9 +492,8 @@ class Writer:
         want, sent = change.instance, change.actual or change.instance
         held = self._set_enforced_status(want, sent)
         if held is not None:
-            marked = replace(
-                want, status=status_to_register(want.status, held)
-            )  # without the former one's mark
+            # Without the mark of the former one.
+            marked = replace(want, status=status_to_register(want.status, held))
             self.register_over(marked, held)
             held = self._read_back(marked, want.status)
         self.notes.note_registered(held or sent)

@@ -347,9 +347,8 @@ class Peer:
         headers: dict[str, str] | None = None,
         overridden: Status = Status.UNKNOWN,
     ) -> None:
-        path = _instance_path(*instance.key).rpartition("/")[
-            0
-        ]  # what could never be removed again is not sent
+        # By the instance's path: what could never be removed again is not sent.
+        path = _instance_path(*instance.key).rpartition("/")[0]
         text = instance_to_json_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
         self._request(

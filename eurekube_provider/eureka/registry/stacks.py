@@ -127,12 +127,8 @@ class RenewedStackRegistrations:
 
     def _renew_if_existing(self, listed: Instance, reads: UncachedReads, *, have_all_answered: bool) -> None:
         """Renew a listed registration if the servers' answers show that it exists and was not removed."""
-        servers, now = (
-            self._restarts.complete_server_answers(
-                reads.held_by_url(listed.key), have_all_answered=have_all_answered
-            ),
-            time.time(),
-        )
+        held, now = reads.held_by_url(listed.key), time.time()
+        servers = self._restarts.complete_server_answers(held, have_all_answered=have_all_answered)
         record, found = self._table.copy_record(listed.key), servers.newest
         verdict = rules.judge_listed_stack_registration(
             record, servers, self._ownership, now, self._do_servers_share_instances
