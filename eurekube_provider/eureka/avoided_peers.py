@@ -75,8 +75,7 @@ class AvoidedPeers:
         """
         with self._lock:
             now = time.monotonic()
-            for url in [url for url, until in self._late_until.items() if until <= now]:
-                del self._late_until[url]
+            self._late_until = {url: until for url, until in self._late_until.items() if until > now}
             return dict(self._late_until)
 
     def stop_avoiding(self, peer: Peer) -> None:

@@ -33,7 +33,7 @@ from eurekube_provider.core.model import (
 from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import Peers, still_held_error
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.successors import blocking_error, ensure_successors_by_application
@@ -140,8 +140,6 @@ def _read_before_writing(
 
     A lone instance that was never seen is read by a single request at a server that is sent nothing else at
     this moment: the server logs a warning of each read in a batch that finds nothing.
-
-    :raises RegistryError: no server answered.
     """
 
     def read_at(peer: Peer) -> dict[InstanceKey, Instance | None]:
@@ -192,7 +190,6 @@ def _versions_lost_by_only_server(
 
 
 def _ownership_conflicts(notes: WriteNotes, orders: Sequence[ChangeOrder], held: InstanceByKey) -> ErrorByKey:
-    """Return an error for each order whose instance belongs to another owner."""
     found: ErrorByKey = {}
     for order in orders:
         try:
@@ -390,13 +387,7 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
             "failed to verify removals at a Eureka server, which may show the instances until a later check",
             extra={"url": url, "error": str(error)},
         )
-    failures: ErrorByKey = {
-        one.key: RegistryUnreachable(
-            f"deregister {one.application} {one.instance_id}: a server keeps holding it although it said that"
-            " it removed it; somebody else may be registering it again"
-        )
-        for one in left
-    }
+    failures: ErrorByKey = {one.key: still_held_error(peers, one) for one in left}
     for one in leaving:
         stays_at = blocking_error(blocked_by_application.get(one.application, {}))
         if stays_at is not None:

@@ -193,8 +193,8 @@ class EurekaRegistry:
         hang = [url for url, error in failures.items() if isinstance(error, RegistrySilent)]
         return UncachedReading(
             answers,
-            {url: self.peers.silent_since(url) for url in hang},
-            self.peers.callers_may_be_away_until_by_url(),
+            {url: self.peers.avoided.silent_since(url) for url in hang},
+            self.peers.avoided.callers_may_be_away_until_by_url(),
         )
 
     def keep_registered(self, instance: Instance) -> None:
@@ -304,8 +304,6 @@ class EurekaRegistry:
     def _after_reading(self, registered: int) -> None:
         """Notify the followers of a reading, and log once when this operator's share of the registry becomes
         a danger.
-
-        :param registered: how many instances were listed.
         """
         self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning_sentence

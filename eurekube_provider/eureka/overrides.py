@@ -45,16 +45,6 @@ class StatusByServer:
         """The servers that show the instance as UP, so that callers find it."""
         return [url for url, status in self.statuses.items() if status is Status.UP]
 
-    @property
-    def is_up_everywhere(self) -> bool:
-        """True if every server that answered has the instance UP."""
-        return bool(self.statuses) and set(self.statuses.values()) == {Status.UP}
-
-    @property
-    def is_absent_everywhere(self) -> bool:
-        """True if no server that answered holds the instance; also where none answered."""
-        return not any(self.statuses.values())
-
 
 @dataclass(frozen=True, slots=True)
 class NamedInstances:
@@ -245,8 +235,6 @@ def _clear_override(
 
     :param was_cleared_before: True if the override was cleared before, so that OUT_OF_SERVICE without an
         override is its remainder.
-    :param includes_registered_out_of_service: True to clear also the OUT_OF_SERVICE with which the instance
-        registered itself.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [

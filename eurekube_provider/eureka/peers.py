@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -33,7 +32,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_copy_between_servers
 from eurekube_provider.eureka.shared_batches import MakeItems, SharedBatches
 from eurekube_provider.eureka.table import InstanceTable
-from eurekube_provider.eureka.topology import Topology, find_duplicate_urls
+from eurekube_provider.eureka.topology import Topology
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ class Peers:
         self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
         self._waits_for_all_servers = waits_for_all_servers or len(self.peers) == 1
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
-        self._avoided = AvoidedPeers(self.peers)
+        self.avoided = AvoidedPeers(self.peers)
         self._batches_by_url = {peer.url: SharedBatches(peer) for peer in self.peers}
         self.topology = Topology(connection.service_urls, self.ask_all)
         self.table = InstanceTable(urls=[peer.url for peer in self.peers])
@@ -96,23 +95,7 @@ class Peers:
     @property
     def peers_not_avoided(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
-        return tuple(peer for peer in self.peers if not self._avoided.is_avoided(peer))
-
-    def silent_since(self, url: str) -> float:
-        """Return the time since which a server has been silent; now for one that is not. Seconds of
-        time.monotonic.
-        """
-        return self._avoided.silent_since(url)
-
-    def callers_may_be_away_until_by_url(self) -> dict[str, float]:
-        """Return, by server that was silent, the time until which its callers may not have come back. Seconds
-        of time.monotonic.
-        """
-        return self._avoided.callers_may_be_away_until_by_url()
-
-    def stop_avoiding(self, peer: Peer) -> None:
-        """Stop avoiding a server that answered a question of its own."""
-        self._avoided.stop_avoiding(peer)
+        return tuple(peer for peer in self.peers if not self.avoided.is_avoided(peer))
 
     def renew(self, instance: Instance, renewal_number: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
@@ -135,8 +118,7 @@ class Peers:
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
                 self.table.note_accepted_renewals(peer.url, [instance])
-                self.table.note_seen_at(peer.url, [instance.key])
-                self.table.note_held_again(peer.url, instance.key)
+                self.table.note_held_at(peer.url, instance.key)
                 holders.append(peer)
                 return True
             lacking.append(peer)
@@ -161,18 +143,15 @@ class Peers:
         :returns: True if the instance was registered.
         """
         try:
-            if holder is not None:
-                held = holder.read(*instance.key)
-            else:
-                others = [other for other in self.peers_in_order() if other is not peer]
-                held = next(filter(None, (other.read(*instance.key) for other in others)), None)
+            others = [holder] if holder else [one for one in self.peers_in_order() if one is not peer]
+            held = next(filter(None, (one.read(*instance.key) for one in others)), None)
             lacking = peer.read(*instance.key)
             if held is None or held.owner != instance.owner or not may_copy_between_servers(held, lacking):
                 return False
             peer.register(held)
         except (RegistryError, LeadershipLost):
             return False  # its next turn finds the same
-        self.table.note_held_again(peer.url, instance.key)
+        self.table.note_held_at(peer.url, instance.key)
         _log.warning(
             "copied an instance to a Eureka server that lacked it, so that its callers find it again",
             extra={"url": peer.url, "instance": instance.instance_id},
@@ -186,15 +165,14 @@ class Peers:
         The next one may have missed the removal, and would have the others register the instance again.
         """
         for peer in self.peers_in_order(first_index)[1:]:
-            if not self.table.has_accepted_renewal_lately(peer.url, instance) or self._avoided.is_avoided(
-                peer
-            ):
+            has_accepted = self.table.has_accepted_renewal_lately(peer.url, instance)
+            if not has_accepted or self.avoided.is_avoided(peer):
                 continue
             try:
                 if peer.with_timeout(windows.SHORT_TIMEOUT_SECONDS).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
-                self._avoided.avoid(peer, "does not answer", error)
+                self.avoided.avoid(peer, "does not answer", error)
             except RegistryError:
                 continue  # it tells nothing
         return False
@@ -209,7 +187,7 @@ class Peers:
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old, from the first server that answers."""
-        return self.ask_in_turn(lambda peer: peer.list_instances(), slow_seconds=math.inf)
+        return self.list_from_first_server(lambda peer: peer.list_instances())
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
         """Return the instances that any server lists, each once, in the version that was written last.
@@ -225,11 +203,17 @@ class Peers:
         with that other URL.
         """
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
-        return find_duplicate_urls({peer.url: said.get(peer.url) for peer in self.peers})
+        first: dict[tuple[str, ...], str] = {}
+        found = {
+            peer.url: first.setdefault(identity, peer.url)
+            for peer in self.peers
+            if (identity := said.get(peer.url))
+        }
+        return {url: other for url, other in found.items() if url != other}
 
     def list_from_first_server(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry with ``read``, from the first server that answers."""
-        return self.ask_in_turn(read, slow_seconds=math.inf)
+        return self.ask_in_turn(read, may_be_slow=True)
 
     def uses_batches(self, lease_count: int) -> bool:
         """Return whether this number of Eureka leases is handled in batches.
@@ -285,12 +269,8 @@ class Peers:
                 self._ask_one(fan_out, peer)
             fan_out.wait_and_return_unanswered(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
-        avoided = (
-            []
-            if self._waits_for_all_servers
-            else [peer for peer in self.peers if self._avoided.is_avoided(peer)]
-        )
-        if len(avoided) == len(self.peers):
+        avoided = [peer for peer in self.peers if self.avoided.is_avoided(peer)]
+        if self._waits_for_all_servers or len(avoided) == len(self.peers):
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):
@@ -307,19 +287,18 @@ class Peers:
         failures = dict(fan_out.failures)
         for peer in left_behind:
             failures[peer.url] = self._not_awaited_error(peer, "did not answer when others did")
-            self._avoided.avoid(peer, "is slow", failures[peer.url])
+            self.avoided.avoid(peer, "is slow", failures[peer.url])
         for peer in avoided:
             if peer.url not in fan_out.answers and peer.url not in failures:
                 failures[peer.url] = self._not_awaited_error(peer, "has not answered lately")
         return fan_out.answers, failures
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
-        """Ask one server, and avoid it, or stop avoiding it, by the result."""
         found = fan_out.ask(peer)
         if found is True:
-            self._avoided.stop_avoiding(peer)
+            self.avoided.stop_avoiding(peer)
         elif isinstance(found, RegistryUnreachable):
-            self._avoided.avoid(peer, "does not answer", found)
+            self.avoided.avoid(peer, "does not answer", found)
 
     @staticmethod
     def _not_awaited_error(peer: Peer, why: str) -> RegistrySilent:
@@ -346,21 +325,29 @@ class Peers:
         ask: Callable[[Peer], _T],
         is_found: Callable[[_T], bool] = lambda _: True,
         first_index: int = 0,
-        slow_seconds: float = windows.SLOW_SERVER_SECONDS,
+        *,
+        may_be_slow: bool = False,
     ) -> _T:
         """Ask one server after the other, beginning at ``first_index``, until one gives a wanted answer.
 
         A server that is avoided is not waited for where another one has answered.
 
         :param is_found: returns True for an answer that ends the search.
-        :param slow_seconds: a server that takes longer is asked last from now on.
+        :param may_be_slow: True for an answer that takes its time: no server gets a short time-out, or is
+            asked last since it was slow.
         :raises RegistryError: no server answered.
         """
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()
-        for peer, is_short in self._peers_to_try(first_index, is_short=math.isfinite(slow_seconds)):
-            if peer in settled or (answers and self._avoided.is_avoided(peer)):
+        ordered = self.peers_in_order(first_index)
+        attempts = [(peer, False) for peer in ordered]
+        if not may_be_slow and not self._waits_for_all_servers:
+            # Where several servers are not avoided, each of these is first asked with a short time-out.
+            fresh = [peer for peer in ordered if not self.avoided.is_avoided(peer)]
+            attempts[:0] = [(peer, True) for peer in fresh if len(fresh) > 1]
+        for peer, is_short in attempts:
+            if peer in settled or (answers and self.avoided.is_avoided(peer)):
                 continue
             settled.add(peer)
             started = time.monotonic()
@@ -369,7 +356,7 @@ class Peers:
             except RegistryUnreachable as error:
                 if is_short and time.monotonic() - started >= windows.SHORT_TIMEOUT_SECONDS:
                     settled.discard(peer)  # it is given its time where no other one answers
-                self._avoided.avoid(peer, "does not answer", error)
+                self.avoided.avoid(peer, "does not answer", error)
                 failures[peer] = error
                 continue
             except RegistryDenied as error:
@@ -377,10 +364,10 @@ class Peers:
                 continue
             elapsed = time.monotonic() - started
             failures.pop(peer, None)
-            if elapsed > slow_seconds:
-                self._avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
+            if elapsed > windows.SLOW_SERVER_SECONDS and not may_be_slow:
+                self.avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
             else:
-                self._avoided.stop_avoiding(peer)
+                self.avoided.stop_avoiding(peer)
             answers.append(answer)
             if is_found(answer):
                 break
@@ -388,23 +375,22 @@ class Peers:
             raise next(iter(failures.values()))
         for peer, failure in failures.items():
             if isinstance(failure, RegistryDenied):
-                self._avoided.avoid(peer, "refuses us", failure)  # the others let us in
+                self.avoided.avoid(peer, "refuses us", failure)  # the others let us in
         return answers[-1]
-
-    def _peers_to_try(self, first_index: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
-        """Yield the servers to ask in turn, each with True if it gets a short time-out.
-
-        Where several servers are not avoided, each of these is first asked with a short one.
-        """
-        ordered = self.peers_in_order(first_index)
-        fresh = [peer for peer in ordered if not self._avoided.is_avoided(peer)]
-        if is_short and not self._waits_for_all_servers and len(fresh) > 1:
-            yield from ((peer, True) for peer in fresh)
-        yield from ((peer, False) for peer in ordered)
 
     def peers_in_order(self, first_index: int = 0) -> list[Peer]:
         """Return the servers in the order in which they are asked: avoided ones last."""
-        return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self._avoided.is_avoided)
+        return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self.avoided.is_avoided)
+
+
+def still_held_error(peers: Peers, instance: Instance) -> RegistryUnreachable:
+    """Return the error for an instance that a server keeps showing although it said that it removed it."""
+    urls = ", ".join(peers.connection.service_urls)
+    return RegistryUnreachable(
+        f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although it said"
+        " that it removed it; somebody else may be registering it again",
+        url=urls,
+    )
 
 
 def merge_lists(lists: Iterable[Iterable[Instance]]) -> list[Instance]:

@@ -148,12 +148,10 @@ class InstanceRecord:
             at = getattr(self, name)
             if at is not None and now - at >= seconds:
                 setattr(self, name, None)
-        if self.unanswered_registration is not None and not self.unanswered_registration.may_still_arrive(
-            now
-        ):
-            self.unanswered_registration = None
-        if self.unanswered_override is not None and not self.unanswered_override.may_still_arrive(now):
-            self.unanswered_override = None
+        for name in ("unanswered_registration", "unanswered_override"):
+            sent: UnansweredWrite | None = getattr(self, name)
+            if sent is not None and not sent.may_still_arrive(now):
+                setattr(self, name, None)
         if self.renewed_at_by_url is not None:
             self.renewed_at_by_url = _drop_old_renewals(self.renewed_at_by_url, now)
         if self.lacking_since_by_url is not None:
@@ -173,9 +171,8 @@ class InstanceRecord:
         return any(getattr(self, name) is not None for name in _EXPIRING_FIELDS)
 
     def is_empty(self) -> bool:
-        """Return whether the record contains nothing."""
-        names = (*_EXPIRING_FIELDS, "instance", "lost_by_owner", "lost_overridden_instance", "checks_by_url")
-        return not self.former_owners and all(getattr(self, name) is None for name in names)
+        """Return whether the record contains nothing but its key."""
+        return self == InstanceRecord(self.key)
 
 
 _FIELD_LIFETIME_SECONDS = {
@@ -199,10 +196,9 @@ _EXPIRING_FIELDS = (
 )
 
 
-def _drop_old_renewals(renewed_at_by_url: dict[str, float], now: float) -> dict[str, float] | None:
+def _drop_old_renewals(at_by_url: dict[str, float], now: float) -> dict[str, float] | None:
     """Return the times of renewals that are younger than :data:`.windows.REMEMBER_RENEWAL_SECONDS`, by URL;
     None for none.
     """
-    return {
-        url: at for url, at in renewed_at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS
-    } or None
+    young = {url: at for url, at in at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS}
+    return young or None

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import Peers, still_held_error
 from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
@@ -172,12 +172,7 @@ class RemovalChecks:
         :raises RegistryError: the instance came back too often, or no server can be asked.
         """
         if removed.check_number >= MOST_CHECKS_PER_REMOVAL:
-            urls = ", ".join(removed.peers.connection.service_urls)
-            raise RegistryUnreachable(
-                f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it"
-                " said that it removed it; somebody else may be registering it again",
-                url=urls,
-            )
+            raise still_held_error(removed.peers, found)
         Writer(removed.peers).remove(found)
         due = time.monotonic() + windows.RENEWAL_REPLICATION_SECONDS
         with self._lock:

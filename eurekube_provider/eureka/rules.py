@@ -83,25 +83,12 @@ def has_unanswered_out_of_service(record: InstanceRecord, now: float) -> bool:
     return any(sent.instance.status is Status.OUT_OF_SERVICE for sent in late)
 
 
-def may_be_our_override_replicated_again(record: InstanceRecord, found: Instance, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE looks set by a person, but may be this process's, replicated again by
-    servers: this process set or cleared an OUT_OF_SERVICE within the last minute.
-    """
-    return _looks_manual_soon_after_ours(record, found, now, windows.STATUS_MAY_RETURN_SECONDS)
-
-
-def is_manual_looking_override_too_soon_after_ours(
-    record: InstanceRecord, found: Instance, now: float
-) -> bool:
-    """Return whether an OUT_OF_SERVICE looks set by a person, but came too soon after this process set or
-    cleared one.
-    """
-    return _looks_manual_soon_after_ours(record, found, now, windows.SENT_STATUS_ARRIVAL_SECONDS)
-
-
-def _looks_manual_soon_after_ours(
+def looks_manual_soon_after_ours(
     record: InstanceRecord, found: Instance, now: float, within_seconds: float
 ) -> bool:
+    """Return whether an OUT_OF_SERVICE looks set by a person, but this process set or cleared one within
+    these seconds before.
+    """
     if record.override_changed_at is None or not looks_set_by_a_person(found):
         return False
     return now - record.override_changed_at < within_seconds

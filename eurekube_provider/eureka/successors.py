@@ -13,9 +13,9 @@ holds for the following removals.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
@@ -24,77 +24,61 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.table import InstanceTable
 
-_log = logging.getLogger(__name__)
-
 BlockingErrorByUrl = Mapping[str, RegistryError]
 """The servers, by URL, at which instances must not be removed yet, and the reason."""
-
-
-def ensure_successors(
-    peers: Peers, table: InstanceTable, leaving: Collection[Instance]
-) -> BlockingErrorByUrl:
-    """Make sure that each server holds a successor of these instances: register the successors where none is
-    known to be. Return the servers where that failed, with the reason.
-
-    These instances must not be removed there yet. For a stack's run no server is returned: its removals must
-    be done when it ends, so that it does not wait for a server.
-
-    :param leaving: instances of one application. The application's remaining instances are their successors.
-    """
-    unseen = table.note_leaving_and_find_unseen_successors(leaving)
-    if not unseen:
-        return {}
-
-    def ask(peer: Peer) -> None:
-        if peer.url in unseen:
-            _ensure_successor_at(peer, peers, table, unseen[peer.url])
-
-    failures = peers.ask_all(ask, grace_seconds=windows.SUCCESSORS_GRACE_SECONDS)[1]
-    if any(map(rules.is_owned_by_stack, leaving)):
-        return {}
-    return {url: error for url, error in failures.items() if url in unseen}
 
 
 def ensure_successors_by_application(
     peers: Peers, table: InstanceTable, leaving: Iterable[Instance]
 ) -> dict[str, BlockingErrorByUrl]:
-    """Make sure that each server holds successors of these instances; return, by application, the result of
-    :func:`ensure_successors`, without applications for which it succeeded everywhere.
+    """Make sure that each server holds a successor of these instances, one that remains of their application:
+    register the successors where none is known to be.
+
+    :returns: by application, the servers where that failed, with the reason: its instances must not be
+        removed there yet. None for a stack's run: its removals must be done when it ends, so that it does not
+        wait for a server.
     """
     by_application = defaultdict[str, list[Instance]](list)
     for one in leaving:
         by_application[one.application].append(one)
-    return {
-        name: held
-        for name, those in by_application.items()
-        if (held := ensure_successors(peers, table, those))
-    }
+    blocked: dict[str, BlockingErrorByUrl] = {}
+    for name, those in by_application.items():
+        unseen = table.note_leaving_and_find_unseen_successors(those)
+        if not unseen:
+            continue
+        ask = partial(_ensure_successor_at, peers=peers, table=table, unseen_by_url=unseen)
+        _, failures = peers.ask_all(ask, grace_seconds=windows.SUCCESSORS_GRACE_SECONDS)
+        failures = {url: error for url, error in failures.items() if url in unseen}
+        if failures and not any(map(rules.is_owned_by_stack, those)):
+            blocked[name] = failures
+    return blocked
 
 
 def _ensure_successor_at(
-    peer: Peer, peers: Peers, table: InstanceTable, unseen: Collection[Instance]
+    peer: Peer, *, peers: Peers, table: InstanceTable, unseen_by_url: Mapping[str, Sequence[Instance]]
 ) -> None:
     """Make sure that a server holds a successor of the leaving instances: register the successors there if it
     holds none that is UP.
 
-    :param unseen: the successors; the longest registered first.
-
+    :param unseen_by_url: the successors that each server was not seen to hold; the longest registered first.
     :raises RegistryUnreachable: the server does not answer.
     :raises RegistryRejected: the server holds none of the successors, and none could be registered there.
     """
+    unseen = unseen_by_url.get(peer.url)
+    if not unseen:
+        return
     lacking = list[Instance]()
     for one in unseen:
         held = peer.read(*one.key)
         if held is not None and held.status is Status.UP:
-            table.note_seen_at(peer.url, [one.key])
+            table.note_held_at(peer.url, one.key)
             if not lacking:
                 return  # the longest ago: servers tell this one the others
         elif held is None:
             lacking.append(one)
     updated = [one for one in lacking if peers.copy_to_cut_off_server(peer, one)]
-    table.note_seen_at(peer.url, [one.key for one in updated])
     if len(lacking) == len(unseen) and not updated:
-        application = next(iter(unseen)).application
+        application = unseen[0].application
         raise RegistryRejected(
             f"{peer.url} holds none of what replaces it in {application}, and was not updated: the"
             " Eureka servers do not tell each other; it is removed there as soon as that stands, or"

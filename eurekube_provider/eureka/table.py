@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 from eurekube_provider.core.brake import counts_for_brake
 from eurekube_provider.core.identity import cluster_name_of_owner
@@ -30,8 +29,6 @@ from eurekube_provider.eureka.record import (
 )
 from eurekube_provider.eureka.rules import ListVerdict
 from eurekube_provider.runtime.clock import boot_clock_seconds
-
-T = TypeVar("T")
 
 FEWEST_EXPIRING_TO_PURGE = 1000
 
@@ -53,17 +50,12 @@ class InstanceTable:
         self._lock = threading.Lock()
         self._records: dict[InstanceKey, InstanceRecord] = {}
         self._expiring: dict[InstanceKey, InstanceRecord] = {}
-        self._records_with_checks: dict[
-            InstanceKey, InstanceRecord
-        ] = {}  # those with planned checks, the longest ago first
-        self._spreading: dict[
-            InstanceKey, InstanceRecord
-        ] = {}  # those that not every server was seen to hold
+        # Those with planned checks, the longest ago first.
+        self._records_with_checks: dict[InstanceKey, InstanceRecord] = {}
         self._purge_from = FEWEST_EXPIRING_TO_PURGE
-        self._count = 0
         self._by_application: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
         self._snapshots_by_application: dict[str, tuple[Instance, ...]] = {}
-        self._by_owner: dict[str, Counter[InstanceKey]] = defaultdict(Counter)
+        self._by_owner: dict[str, dict[InstanceKey, Instance]] = defaultdict(dict)
         self._lost_by_owner: dict[str, set[InstanceKey]] = defaultdict(set)
         self._lost_overrides: set[InstanceKey] = set()
         # Kept up to date, since the brake asks at each reconcile how many of all are UP.
@@ -128,11 +120,8 @@ class InstanceTable:
         :param is_certain: True if it could come back only by a write of this process that got no answer.
         """
         with self._locked_record(instance.key) as record:
-            newest, former = (
-                rules.newest_version_that_may_come(record, instance, self.clock()),
-                record.former_owners,
-            )
-            record.former_owners = frozenset()
+            newest = rules.newest_version_that_may_come(record, instance, self.clock())
+            former, record.former_owners = record.former_owners, frozenset()
             self._forget_lost_override(record)
             self._stop_restoring_lost_instance(record)
             if instance.is_leaving and len(self._urls) > 1:
@@ -254,9 +243,8 @@ class InstanceTable:
                     if other != url and (pending is None or pending.instance is check.instance):
                         rescheduled = replace(check, due_at=at, checks_before=0)
                         planned[other] = min(pending or rescheduled, rescheduled, key=lambda one: one.due_at)
-                record.checks_by_url = {
-                    place: one for place, one in planned.items() if one is not None
-                } or None
+                left = {place: one for place, one in planned.items() if one is not None}
+                record.checks_by_url = left or None
                 if record.checks_by_url is None:
                     self._records_with_checks.pop(record.key, None)
                     self._drop_if_empty(record)
@@ -285,12 +273,14 @@ class InstanceTable:
             record.lacking_since_by_url = {url: self.clock(), **(record.lacking_since_by_url or {})}
             return rules.is_server_cut_off(record, url, instance, self.clock())
 
-    def note_held_again(self, url: str, key: InstanceKey) -> None:
-        """Note that a server holds the instance."""
+    def note_held_at(self, url: str, key: InstanceKey) -> None:
+        """Note that a server was seen to hold an instance."""
         with self._lock:
             record = self._records.get(key)
             if record is not None and record.lacking_since_by_url:
                 record.lacking_since_by_url.pop(url, None)
+            if record is not None:
+                self._add_holder(record, url)
 
     def note_registered_at(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server took the registrations of these instances, of which others may not know yet."""
@@ -303,31 +293,16 @@ class InstanceTable:
                 is_up_before = record.instance is not None and record.instance.status is Status.UP
                 if record.spreading is None and (one.status is not Status.UP or is_up_before):
                     continue
-                spreading = record.spreading or SpreadingRegistration(now)
-                record.spreading = replace(
-                    spreading, holder_urls=spreading.holder_urls | {url}, is_leaving=False
-                )
-                self._spreading[record.key] = record
-                self._forget_spreading_if_everywhere(record)
+                record.spreading = replace(record.spreading or SpreadingRegistration(now), is_leaving=False)
+                self._add_holder(record, url)
                 self._mark_expiring(record)
 
-    def note_seen_at(self, url: str, keys: Iterable[InstanceKey]) -> None:
-        """Note that a server was seen to hold these instances."""
-        if not self._spreading:
-            return
-        with self._lock:
-            for key in keys:
-                record = self._spreading.get(key)
-                if record is not None and record.spreading is not None:
-                    spreading = record.spreading
-                    record.spreading = replace(spreading, holder_urls=spreading.holder_urls | {url})
-                    self._forget_spreading_if_everywhere(record)
-
-    def _forget_spreading_if_everywhere(self, record: InstanceRecord) -> None:
-        if record.spreading is not None and record.spreading.holder_urls >= set(self._urls):
-            record.spreading = None
-        if record.spreading is None:
-            self._spreading.pop(record.key, None)
+    def _add_holder(self, record: InstanceRecord, url: str) -> None:
+        """Note a holder of a registration that is spreading, which ends once every server holds it."""
+        if record.spreading is not None:
+            urls = record.spreading.holder_urls | {url}
+            is_everywhere = urls >= set(self._urls)
+            record.spreading = None if is_everywhere else replace(record.spreading, holder_urls=urls)
 
     def note_leaving_and_find_unseen_successors(
         self, leaving: Collection[Instance]
@@ -337,25 +312,22 @@ class InstanceTable:
 
         :param leaving: instances of one application.
         """
-        if not self._spreading:
+        if len(self._urls) < 2:
             return {}
         with self._lock:
             now, name = self.clock(), next(iter(leaving)).application
-            if not any(application == name for application, _ in self._spreading):
-                return {}
-            theirs = [record.spreading for one in leaving if (record := self._records.get(one.key))]
+            records = [self._records[key] for key in self._by_application.get(name, ())]
+            theirs = [record for one in leaving if (record := self._records.get(one.key))]
             since = min(
-                (-math.inf if one is None else one.registered_at for one in theirs), default=-math.inf
+                (one.spreading.registered_at if one.spreading else -math.inf for one in theirs),
+                default=-math.inf,
             )
-            for one in leaving:
-                if (record := self._spreading.get(one.key)) is not None and record.spreading is not None:
-                    record.spreading = replace(record.spreading, is_leaving=True)
-            found = dict[str, list[Instance]]()
-            for url in self._urls:
-                records = (self._records[key] for key in self._by_application.get(name, ()))
-                if unseen := rules.successors_not_seen_at(records, url, leaving, since, now):
-                    found[url] = unseen
-            return found
+            for record in theirs:
+                record.spreading = record.spreading and replace(record.spreading, is_leaving=True)
+            found = {
+                url: rules.successors_not_seen_at(records, url, leaving, since, now) for url in self._urls
+            }
+            return {url: unseen for url, unseen in found.items() if unseen}
 
     def note_departures(self, keys: Iterable[InstanceKey]) -> None:
         """Note that a server says that these instances were deregistered or evicted, and not registered
@@ -451,19 +423,14 @@ class InstanceTable:
         with self._lock:
             now, out_of_service = self.clock(), Status.OUT_OF_SERVICE
             return [
-                one
-                if one.overridden_status is not out_of_service  # nearly all
-                else self._with_leaving_mark_if_late(one, now)
+                rules.add_leaving_mark(one)
+                if one.overridden_status is out_of_service  # hardly any
+                and rules.looks_set_by_a_person(one)
+                and (record := self._records.get(one.key)) is not None
+                and rules.has_unanswered_out_of_service(record, now)
+                else one
                 for one in held
             ]
-
-    def _with_leaving_mark_if_late(self, held: Instance, now: float) -> Instance:
-        """Return the instance, with the mark of leaving if its OUT_OF_SERVICE looks set by a person and may
-        be this process's; the lock must be held.
-        """
-        record = self._records.get(held.key)
-        is_late = record is not None and rules.has_unanswered_out_of_service(record, now)
-        return rules.add_leaving_mark(held) if is_late and rules.looks_set_by_a_person(held) else held
 
     def believe_next_list(self) -> None:
         """Believe the next list: somebody else may have changed anything since this process wrote or read
@@ -502,7 +469,7 @@ class InstanceTable:
     def instances_of_owner(self, owner: str) -> list[Instance]:
         """Return the instances of an owner."""
         with self._lock:
-            return self._instances_of_keys(self._by_owner.get(owner, ()))
+            return list(self._by_owner.get(owner, {}).values())
 
     def known_instances(self, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all."""
@@ -567,9 +534,6 @@ class InstanceTable:
         with self._lock:
             return list(self._by_name.get(name.lower(), ()))
 
-    def __len__(self) -> int:
-        return self._count
-
     def merge_list(
         self, listed: Iterable[Instance], *, is_complete: bool = True, may_be_forgotten: bool = False
     ) -> tuple[list[Instance], list[InstanceKey]]:
@@ -622,10 +586,6 @@ class InstanceTable:
         self.notify_owners(self._owners_beside_self_registered(left))
         return news, doubts
 
-    def _instances_of_keys(self, keys: Iterable[InstanceKey]) -> list[Instance]:
-        records = (self._records[key] for key in keys)
-        return [record.instance for record in records if record.instance is not None]
-
     @contextmanager
     def _locked_record(self, key: InstanceKey) -> Iterator[InstanceRecord]:
         """Yield a record that may be changed, with the lock held."""
@@ -646,7 +606,6 @@ class InstanceTable:
     def _store_confirmed_instance(
         self, record: InstanceRecord, instance: Instance, former_owner: str | None
     ) -> None:
-        """Store an instance that was written, or read past the caches."""
         if former_owner:
             record.former_owners |= {former_owner}
         self._stop_restoring_lost_instance(record)
@@ -723,19 +682,24 @@ class InstanceTable:
         ]:
             del self._expiring[record.key]
             self._drop_if_empty(record)
-        self._spreading = {key: one for key, one in self._spreading.items() if one.spreading is not None}
         self._purge_from = max(FEWEST_EXPIRING_TO_PURGE, 2 * len(self._expiring))
 
     def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
         """Set a record's instance, None for none, and update all indexes."""
-        before = record.instance
-        if before is not None and instance is not None and _are_counted_alike(before, instance):
-            record.instance = instance
-            self._store_in_application(instance)
-            return
-        self._update_indexes(record, -1)
-        record.instance = instance
-        self._update_indexes(record, 1)
+        before, record.instance = record.instance, instance
+        counts_change = before is None or instance is None or not _are_counted_alike(before, instance)
+        if before is not None and counts_change:
+            _remove_from_index(self._by_application, before.application, record.key)
+            if before.owner:
+                _remove_from_index(self._by_owner, before.owner, record.key)
+            self._add_to_counts(before, -1)
+        if instance is not None:
+            self._by_application[instance.application][record.key] = instance
+            if instance.owner:
+                self._by_owner[instance.owner][record.key] = instance
+            if counts_change:
+                self._add_to_counts(instance, 1)
+        self._snapshots_by_application.pop(record.key[0], None)
 
     def _remove_instance(self, record: InstanceRecord, *, may_be_forgotten: bool = False) -> None:
         """Remove a record's instance; if servers forgot it, keep a person's override, but none of
@@ -745,34 +709,21 @@ class InstanceTable:
         if may_be_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
             record.lost_overridden_instance = instance
             self._lost_overrides.add(record.key)
-        self._set_instance(record, None)
+        if instance is not None:
+            self._set_instance(record, None)
         record.is_confirmed = False
 
-    def _store_in_application(self, instance: Instance) -> None:
-        self._by_application[instance.application][instance.key] = instance
-        self._snapshots_by_application.pop(instance.application, None)
-
-    def _update_indexes(self, record: InstanceRecord, by: int) -> None:
-        """Add a record's instance to the counts and indexes (by 1), or remove it (by -1)."""
-        instance, key = record.instance, record.key
-        if instance is None:
-            return
-        self._count += by
-        if by > 0:
-            self._store_in_application(instance)
-        else:
-            _remove_from_index(self._by_application, instance.application, key)
-            self._snapshots_by_application.pop(instance.application, None)
+    def _add_to_counts(self, instance: Instance, by: int) -> None:
+        """Count an instance (by 1), or count it no more (by -1)."""
         owner = instance.owner or ""
         for name in instance.names:
-            _add_to_index(self._by_name, name, owner, by)
-        if not owner:
-            return
-        _add_to_index(self._by_owner, owner, key, by)
+            _add_to_counter(self._by_name[name], owner, by)
+            if not self._by_name[name]:
+                del self._by_name[name]
         cluster = cluster_name_of_owner(owner)
         if cluster is not None:
             _add_to_counter(self._by_cluster, cluster, by)
-        if instance.status is Status.UP and counts_for_brake(instance):
+        if owner and instance.status is Status.UP and counts_for_brake(instance):
             _add_to_counter(self._up_by_owner, owner, by)
             if cluster is not None:
                 _add_to_counter(self._up_by_cluster, cluster, by)
@@ -789,19 +740,13 @@ def _are_counted_alike(one: Instance, other: Instance) -> bool:
     )
 
 
-def _add_to_index(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
-    _add_to_counter(index[name], what, by)
-    if not index[name]:
-        del index[name]
-
-
 def _remove_from_index(index: dict[str, dict[InstanceKey, Instance]], name: str, key: InstanceKey) -> None:
     del index[name][key]
     if not index[name]:
         del index[name]
 
 
-def _add_to_counter(counter: Counter[T], what: T, by: int) -> None:
-    counter[what] += by
-    if not counter[what]:
-        del counter[what]
+def _add_to_counter(counter: Counter[str], name: str, by: int) -> None:
+    counter[name] += by
+    if not counter[name]:
+        del counter[name]

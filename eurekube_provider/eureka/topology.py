@@ -103,17 +103,6 @@ class Topology:
         return None if named else NO_SERVER_ANSWERS_OBSTACLE
 
 
-def find_duplicate_urls(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
-    """Return the URLs that lead to the same server as another URL, each with that other URL.
-
-    :param identities: the identity of the server at each URL, see
-        :class:`~eurekube_provider.eureka.protocol.server_status.StatusPage`.
-    """
-    first: dict[tuple[str, ...], str] = {}
-    found = {url: first.setdefault(identity, url) for url, identity in identities.items() if identity}
-    return {url: other for url, other in found.items() if url != other}
-
-
 def _url_without_credentials(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

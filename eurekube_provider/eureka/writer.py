@@ -49,8 +49,8 @@ from eurekube_provider.eureka.notes import (
     timestamp_ms_giving_way,
     unix_now_ms,
 )
-from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers
-from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
+from eurekube_provider.eureka.peers import MOST_REMOVALS_UNTIL_HOLDER_ANSWERS, Peers, still_held_error
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.successors import (
     BlockingErrorByUrl,
     blocking_error,
@@ -204,10 +204,7 @@ class Writer:
         return self.notes.has_instances(order.owner) and self.notes.is_key_unused(order.key)
 
     def _read_registered(self, order: ChangeOrder) -> Instance | None:
-        """Read the registered instance: the owner's, or the one that the plan takes over.
-
-        :raises OwnershipConflict: the instance belongs to another owner.
-        """
+        """Read the registered instance, which must be the owner's, or the one that the plan takes over."""
         have = self.peers.read(*order.key)
         self.notes.require_ownership(have, order)
         return have
@@ -248,22 +245,16 @@ class Writer:
             written = self.register_over(
                 self.notes.adapt_to_registered(want, have), have, order.change.actual
             )
-            is_as_found = (
-                have is not None and have.written_at_ms == written.written_at_ms != sent_timestamp_ms
-            )
-            if have is not None and is_as_found and action is Action.REGISTER and not have.is_overridden:
-                self._register_again_behind_one_url(have)
+            if (
+                action is Action.REGISTER
+                and len(self.peers.peers) == 1
+                and have is not None
+                and not have.is_overridden  # a person's override would not be told with it
+                and have.written_at_ms == written.written_at_ms != sent_timestamp_ms  # it was as wanted
+            ):
+                # Another server behind the same URL missed its renewal: this one tells the others.
+                self.register(have)
         self.notes.note_registered(written)
-
-    def _register_again_behind_one_url(self, have: Instance) -> None:
-        """Register again the instance that one server holds, since another one behind the same URL missed its
-        renewal.
-
-        The server that takes the registration tells the others. A person's override would not be told with
-        it.
-        """
-        if len(self.peers.peers) == 1:
-            self.register(have)
 
     def _deregister(
         self, order: ChangeOrder, blocked: BlockingErrorByUrl, *, is_from_uncached_reads: bool
@@ -272,9 +263,8 @@ class Writer:
         if not is_from_uncached_reads:
             seen, _ = self.peers.ask_all_or_raise(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
-            former = self.notes.table.copy_record(
-                order.key
-            ).former_owners  # a server may not know of a hand-over
+            # A server may not know of a hand-over.
+            former = self.notes.table.copy_record(order.key).former_owners
             for held in seen.values():
                 if held is have or (held is not None and held.owner not in former):
                     self.notes.require_ownership(held, order)
@@ -311,12 +301,7 @@ class Writer:
                 break
             time.sleep(windows.READ_BACK_DELAY_SECONDS * (attempt + 1))
         else:
-            urls = ", ".join(self.peers.connection.service_urls)
-            raise RegistryUnreachable(
-                f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although"
-                " it said that it removed it; somebody else may be registering it again",
-                url=urls,
-            )
+            raise still_held_error(self.peers, instance)
         for url, error in failures.items():
             _log.warning(
                 "failed to remove an instance from a Eureka server, which may show it until a later check "
@@ -358,7 +343,10 @@ class Writer:
         """
 
         def ask(peer: Peer) -> None:
-            register_or_restore(peer, instance)
+            if instance.is_overridden and peer.read(*instance.key) is None:
+                peer.restore(instance)
+            else:
+                peer.register(instance)
             if len(self.peers.peers) > 1:
                 self.notes.table.note_registered_at(peer.url, [instance])
 
@@ -500,15 +488,12 @@ class Writer:
     def _enforce_status(self, change: Change) -> None:
         """Set a status over another one, between the writes of the marks that tell an enforced status from a
         person's.
-
-        :raises RegistryError: Eureka did not set the status, or said that it did and holds something else.
         """
         want, sent = change.instance, change.actual or change.instance
         held = self._set_enforced_status(want, sent)
         if held is not None:
-            marked = replace(
-                want, status=status_to_register(want.status, held)
-            )  # without the former one's mark
+            # Without the mark of the former one.
+            marked = replace(want, status=status_to_register(want.status, held))
             self.register_over(marked, held)
             held = self._read_back(marked, want.status)
         self.notes.note_registered(held or sent)

@@ -16,52 +16,44 @@ def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str
     :param what: the attempted operation, for the message.
     :param proxy: the proxy in between, without credentials; empty for none.
     """
-    code = response.status_code
+    code, body = response.status_code, _body_excerpt(response)
+    shown_body = f" ({body})" if body else ""
+    kind: type[RegistryError] = RegistryDenied
     if code == 407:
-        return RegistryDenied(
-            f"{what}: the proxy {proxy or 'on the way'} to {url} answered 407, so that it wants other"
-            " credentials: give them in its URL (eurekube:proxy, EUREKA_PROXY, HTTP_PROXY)",
-            url=url,
-            status_code=code,
+        reason = (
+            f"the proxy {proxy or 'on the way'} to {url} answered 407, so that it wants other credentials:"
+            " give them in its URL (eurekube:proxy, EUREKA_PROXY, HTTP_PROXY)"
         )
-    if proxy and code in _PROXY_STATUS_CODES:
-        body = _body_excerpt(response)
+    elif proxy and code in _PROXY_STATUS_CODES:
         kind = RegistryDenied if code == 403 else RegistryUnreachable
-        return kind(
-            f"{what}: {url} answered {code} through the proxy {proxy}{f' ({body})' if body else ''}: it may"
-            " be the proxy that refuses; check whether it lets this URL through (eurekube:proxy,"
-            " EUREKA_PROXY, HTTP_PROXY; NO_PROXY names what needs none), then the Eureka server",
-            url=url,
-            status_code=code,
+        reason = (
+            f"{url} answered {code} through the proxy {proxy}{shown_body}: it may be the proxy that refuses;"
+            " check whether it lets this URL through (eurekube:proxy, EUREKA_PROXY, HTTP_PROXY; NO_PROXY"
+            " names what needs none), then the Eureka server"
         )
-    if code == 401:
-        return RegistryDenied(
-            f"{what}: {url} answered 401, so that it wants other credentials:"
-            " check eurekube:user and eurekube:password (EUREKA_USER, EUREKA_PASSWORD)",
-            url=url,
-            status_code=code,
+    elif code == 401:
+        reason = (
+            f"{url} answered 401, so that it wants other credentials: check eurekube:user and"
+            " eurekube:password (EUREKA_USER, EUREKA_PASSWORD)"
         )
-    if code == 403:
-        return RegistryDenied(
-            f"{what}: {url} answered 403: Spring Security's CSRF protection must be off for /eureka/**, the "
-            "user must be allowed to write, and a server that has just started answers so as long as it "
-            "has nothing to show",
-            url=url,
-            status_code=code,
+    elif code == 403:
+        reason = (
+            f"{url} answered 403: Spring Security's CSRF protection must be off for /eureka/**, the user must"
+            " be allowed to write, and a server that has just started answers so as long as it has nothing to"
+            " show"
         )
-    body = _body_excerpt(response)
-    said = f"{url} answered {code}{f' ({body})' if body else ''}"
-    if code >= 500:
-        return RegistryUnreachable(f"{what}: {said}", url=url, status_code=code)
-    hint = ""
-    if code in (301, 302, 303, 307, 308):
-        location = response.headers.get("Location", "").rpartition("@")[2]
-        hint = f"; it redirects to {location}: use that address"
-    elif code == 404:
-        hint = "; the service URL usually ends with /eureka (or /eureka/v2)"
-    return RegistryRejected(f"{what}: {said}{hint}", url=url, status_code=code)
+    elif code >= 500:
+        kind, reason = RegistryUnreachable, f"{url} answered {code}{shown_body}"
+    else:
+        kind, reason = RegistryRejected, f"{url} answered {code}{shown_body}"
+        if code in (301, 302, 303, 307, 308):
+            location = response.headers.get("Location", "").rpartition("@")[2]
+            reason += f"; it redirects to {location}: use that address"
+        elif code == 404:
+            reason += "; the service URL usually ends with /eureka (or /eureka/v2)"
+    return kind(f"{what}: {reason}", url=url, status_code=code)
 
 
 def _body_excerpt(response: EurekaResponse) -> str:
     """Return the beginning of a body in one line, at most 200 characters."""
-    return " ".join(response.text_within(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]
+    return " ".join(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]

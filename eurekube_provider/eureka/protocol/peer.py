@@ -144,22 +144,20 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = (
-            f"{_instance_path(*instance.key)}/status",
-            f"set the status of {_describe_instance(instance)} to {status}",
-        )
-        return self._request_finds_instance("PUT", path, what, {"value": status.value}, writes=True)
+        what = f"set the status of {_describe_instance(instance)} to {status}"
+        return self._request_about_status("PUT", what, instance, status)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the instance's override, and set the status that it has from now on.
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = (
-            f"{_instance_path(*instance.key)}/status",
-            f"clear the status of {_describe_instance(instance)}",
-        )
-        return self._request_finds_instance("DELETE", path, what, {"value": status.value}, writes=True)
+        what = f"clear the status of {_describe_instance(instance)}"
+        return self._request_about_status("DELETE", what, instance, status)
+
+    def _request_about_status(self, method: str, what: str, instance: Instance, status: Status) -> bool:
+        path = f"{_instance_path(*instance.key)}/status"
+        return self._request_finds_instance(method, path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance as the server holds it now, past its caches; None where the server does not
@@ -180,7 +178,9 @@ class Peer:
         response = self._request("GET", path, what, may_be_missing=True)
         if response is None:
             return None
-        return self._parse_answer(what, response, _parse_instance, windows.LARGEST_SINGLE_ANSWER_BYTES)
+        return self._parse(
+            what, response, lambda: _parse_instance(response.body(windows.LARGEST_SINGLE_ANSWER_BYTES))
+        )
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old: a hint, but no proof.
@@ -217,8 +217,8 @@ class Peer:
         found = hashlib.sha256(response.raw_body).digest()
         if found == fingerprint:
             return found, None
-        return found, lambda: self._parse_pieces(
-            what, response, lambda pieces: instances_from_pieces(pieces, find_known)
+        return found, lambda: self._parse(
+            what, response, lambda: instances_from_pieces(response.pieces, find_known)
         )
 
     def read_delta_if_changed(
@@ -243,7 +243,7 @@ class Peer:
         if found == fingerprint:
             return found, None
         try:
-            return found, self._parse_pieces(what, response, read)
+            return found, self._parse(what, response, lambda: read(response.pieces))
         except RegistryRejected:
             return None
 
@@ -259,7 +259,7 @@ class Peer:
         body = batch.batch_body(items)
         response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
         assert response is not None  # noqa: S101 - only missing=True gives None
-        result = self._parse_answer(what, response, lambda text: batch.parse_item_responses(json.loads(text)))
+        result = self._parse(what, response, lambda: batch.parse_item_responses(json.loads(response.body())))
         if len(result) != len(items):
             raise RegistryRejected(f"{what}: {self.url} answered {len(result)} of them", url=self.url)
         return result
@@ -295,27 +295,13 @@ class Peer:
             )
         return found
 
-    def _parse_answer(
-        self,
-        what: str,
-        response: transport.EurekaResponse,
-        parse: Callable[[bytes], _T],
-        most_bytes: int | None = None,
-    ) -> _T:
+    def _parse(self, what: str, response: transport.EurekaResponse, parse: Callable[[], _T]) -> _T:
         """Parse a successful answer; another server's page or JSON raises an error of Eurekube's, never one
         of Python's.
-
-        :param most_bytes: the largest body to read; None for the largest of any answer.
         """
-        return self._parse_pieces(what, response, lambda _: parse(response.body(most_bytes)))
-
-    def _parse_pieces(
-        self, what: str, response: transport.EurekaResponse, parse: Callable[[TextPieces], _T]
-    ) -> _T:
-        """Parse a successful answer, as :meth:`_parse_answer` does, piece by piece."""
         try:
             with pause_collection():
-                return parse(response.pieces)
+                return parse()
         except ResponseTooLarge as error:
             raise self._note_unusable_and_make_error(
                 f"{what}: {_too_large_message(self.url, error)}"
@@ -340,7 +326,6 @@ class Peer:
     def _note_unusable_and_make_error(
         self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
     ) -> RegistryUnreachable:
-        """Note that the server cannot be used, and return the error for it."""
         self.traffic.note_usability(error)
         return kind(error, url=self.url)
 
@@ -353,7 +338,7 @@ class Peer:
             response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
         except TransportError:
             return None
-        return parse_front_page(response.text) if response.status_code == 200 else None
+        return parse_front_page(response.text()) if response.status_code == 200 else None
 
     def _post_instance(
         self,
@@ -362,9 +347,8 @@ class Peer:
         headers: dict[str, str] | None = None,
         overridden: Status = Status.UNKNOWN,
     ) -> None:
-        path = _instance_path(*instance.key).rpartition("/")[
-            0
-        ]  # what could never be removed again is not sent
+        # By the instance's path: what could never be removed again is not sent.
+        path = _instance_path(*instance.key).rpartition("/")[0]
         text = instance_to_json_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
         self._request(
@@ -424,10 +408,6 @@ class Peer:
     def _send_and_receive(
         self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
     ) -> transport.EurekaResponse:
-        """Send a request and return the answer.
-
-        :raises RegistryUnreachable: no answer comes.
-        """
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
@@ -516,11 +496,3 @@ def _quote_segment(text: str) -> str:
 
 def _describe_instance(instance: Instance) -> str:
     return f"{instance.application} {instance.instance_id}"
-
-
-def register_or_restore(peer: Peer, instance: Instance) -> None:
-    """Register ``instance``; with its override only where the server holds no instance."""
-    if instance.is_overridden and peer.read(*instance.key) is None:
-        peer.restore(instance)
-    else:
-        peer.register(instance)

@@ -64,11 +64,7 @@ class ResponseTooLarge(TransportError):
     """The error for an answer that is larger than the bound."""
 
 
-class NotConnected(TransportError):
-    """The error where no connection could be made: nothing was sent."""
-
-
-class ProxyFailed(NotConnected):
+class ProxyFailed(TransportError):
     """The error where the proxy cannot be reached, or makes no connection to the server."""
 
 
@@ -91,11 +87,6 @@ class EurekaResponse:
     raw_body: bytes
     most_bytes: int = windows.LARGEST_ANSWER_BYTES
 
-    @property
-    def content(self) -> bytes:
-        """The decompressed body, see :meth:`body`."""
-        return self.body()
-
     def body(self, most_bytes: int | None = None) -> bytes:
         """Return the body, decompressed.
 
@@ -103,17 +94,14 @@ class EurekaResponse:
         :raises ValueError: the body claims to be compressed, and is not.
         :raises ResponseTooLarge: the body is larger; no more than the largest size was decompressed.
         """
-        most = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
-        return b"".join(self._pieces(most))
+        return b"".join(self.pieces(most_bytes))
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, most_bytes: int | None = None) -> Iterator[bytes]:
         """Yield the body, decompressed, in pieces, so that it is never in memory as a whole.
 
-        :raises ValueError: as :meth:`body`; likewise ResponseTooLarge.
+        Takes and raises what :meth:`body` does.
         """
-        return self._pieces(self.most_bytes)
-
-    def _pieces(self, most_bytes: int) -> Iterator[bytes]:
+        most_bytes = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
         if len(self.raw_body) > most_bytes:
             raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
         if self.headers.get("Content-Encoding") != "gzip":
@@ -127,13 +115,10 @@ class EurekaResponse:
         except (EOFError, zlib.error) as error:
             raise ValueError(f"not gzip ({error})") from None
 
-    @property
-    def text(self) -> str:
-        """The body as text for a person or a lenient parser; empty where it cannot be decompressed."""
-        return self.text_within()
-
-    def text_within(self, most_bytes: int | None = None) -> str:
-        """Return the body as :attr:`text` does; empty where it is larger than ``most_bytes``."""
+    def text(self, most_bytes: int | None = None) -> str:
+        """Return the body as text for a person or a lenient parser; empty where it cannot be decompressed, or
+        is larger than ``most_bytes``.
+        """
         try:
             return self.body(most_bytes).decode(errors="replace")
         except (ValueError, ResponseTooLarge):
@@ -290,13 +275,13 @@ class Transport:
         except urllib3.exceptions.ProxyError as error:
             raise ProxyFailed(_root_cause(error)) from None
         except urllib3.exceptions.NewConnectionError as error:
-            raise NotConnected(_root_cause(error)) from None
+            raise TransportError(_root_cause(error)) from None
         except (urllib3.exceptions.TimeoutError, urllib3.exceptions.EmptyPoolError) as error:
             raise TimedOut(_root_cause(error)) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ConnectionBroken(_root_cause(error)) from None
         except ValueError as error:  # of a header, which it would show
-            raise NotConnected(f"the request cannot be sent ({type(error).__name__})") from None
+            raise TransportError(f"the request cannot be sent ({type(error).__name__})") from None
         return EurekaResponse(
             response.status, response.headers, response.data, self._connection.max_answer_bytes
         )

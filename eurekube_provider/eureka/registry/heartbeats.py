@@ -51,27 +51,23 @@ class HeartbeatListener(Protocol):
         """Report that a server answers again after a failure."""
 
 
+@dataclass(slots=True, eq=False)
 class RenewedInstance:
     """One instance that is renewed.
 
-    :ivar due: the tick of the next renewal.
     :ivar period: the number of ticks between two renewals.
+    :ivar due: the tick of the next renewal.
+    :ivar in_flight: the number of renewals that are under way.
+    :ivar turn: the number of renewals so far.
     :ivar is_refused: True if the last plain renewal was refused.
     """
 
-    __slots__ = ("due", "in_flight", "instance", "is_refused", "period", "turn")
-
-    def __init__(self, instance: Instance, period: int) -> None:
-        self.in_flight = 0
-        self.is_refused = False
-        self.due = 0
-        self.turn = 0
-        self.replace_instance(instance, period)
-
-    def replace_instance(self, instance: Instance, period: int) -> None:
-        """Renew the instance with new contents from now on."""
-        self.instance = instance
-        self.period = period
+    instance: Instance
+    period: int
+    due: int = 0
+    in_flight: int = 0
+    turn: int = 0
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +106,10 @@ class SharedRenewalState:
         self._minute: deque[tuple[float, int]] = deque()
         self._in_minute = 0
 
-    def count_results(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
-        """Add renewals to the counts, by result."""
+    def count_answers(self, *, accepted: int, missed: int) -> None:
+        """Add answered renewals to the counts, by result."""
         self.accepted += accepted
         self.missed += missed
-        self.failed += failed
         if accepted:
             self._minute.append((time.monotonic(), accepted))
             self._in_minute += accepted
@@ -134,12 +129,12 @@ class HeartbeatSender:
         renewal.
     """
 
-    def __init__(self, table: SharedRenewalState, peers: Peers, peer: Peer | None) -> None:
+    def __init__(self, state: SharedRenewalState, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: OrderedDict[InstanceKey, float] = OrderedDict()
         """The keys of the renewals that wait, and the time since which each waits."""
-        self.work = threading.Condition(table.lock)
-        self._table = table
+        self.work = threading.Condition(state.lock)
+        self._state = state
         self._peers = peers
         self._lost: list[Instance] = []
         self._lost_at = 0.0
@@ -155,19 +150,19 @@ class HeartbeatSender:
         return boot_clock_seconds() - self._failing_since if self._failing_since else 0.0
 
     def overdue_seconds(self) -> float:
-        """Return the seconds for which the most overdue renewal has been due; the table's lock must be
+        """Return the seconds for which the most overdue renewal has been due; the state's lock must be
         held."""
         return boot_clock_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
 
     def enqueue(self, due: dict[InstanceKey, None]) -> None:
-        """Queue these renewals; the table's lock must be held."""
+        """Queue these renewals; the state's lock must be held."""
         now = boot_clock_seconds()
         for key in due:
             self.pending.setdefault(key, now)
         self.work.notify(len(due))
 
     def retry_now(self) -> None:
-        """End the back-off, since the server answers again; the table's lock must be held."""
+        """End the back-off, since the server answers again; the state's lock must be held."""
         self._retries_now = True
         self.work.notify_all()
 
@@ -190,16 +185,16 @@ class HeartbeatSender:
                 self._process_answers(taken, found)
 
     def _take_queued(self, batch_size: int) -> list[RenewedInstance] | None:
-        table = self._table
-        with table.lock:
-            while not table.stopped:
+        state = self._state
+        with state.lock:
+            while not state.stopped:
                 if self._retry_seconds and self.pending:
                     if self._prober is not None:  # one thread finds out when all can go on
                         self.work.wait()
                         continue
                     self._prober = threading.get_ident()
-                    self.work.wait_for(lambda: table.stopped or self._retries_now, self._retry_seconds)
-                    if self._table.stopped:
+                    self.work.wait_for(lambda: state.stopped or self._retries_now, self._retry_seconds)
+                    if self._state.stopped:
                         return None
                 self._retries_now = False
                 taken: list[RenewedInstance] = []
@@ -207,7 +202,7 @@ class HeartbeatSender:
                 most = 1 if self._retry_seconds else batch_size
                 while self.pending and len(taken) < most:
                     key, _ = self.pending.popitem(last=False)
-                    entry = table.entries.get(key)
+                    entry = state.entries.get(key)
                     if entry is not None:
                         entry.in_flight += 1
                         entry.turn += 1
@@ -236,7 +231,7 @@ class HeartbeatSender:
         ]
 
     def _process_answers(self, entries: list[RenewedInstance], found: list[batch.ItemResponse]) -> None:
-        table = self._table
+        state = self._state
         missing: list[Instance] = []
         newer: list[Instance] = []
         if self.peer is not None:
@@ -245,17 +240,17 @@ class HeartbeatSender:
                 entry.instance for entry, answer in pairs if answer.status_code in _RENEWED_STATUS_CODES
             )
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
-        with table.lock:
+        with state.lock:
             was_away = self._note_answer_and_check_recovery(len(entries))
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
-                if table.entries.get(key) is not entry:
+                if state.entries.get(key) is not entry:
                     continue  # removed meanwhile
                 if answer.status_code == 404:
                     missing.append(entry.instance)
                     if self.peer is None:
-                        del table.entries[key]
+                        del state.entries[key]
                 elif answer.status_code not in _RENEWED_STATUS_CODES:
                     url = self.peer.url if self.peer is not None else ""
                     self._log_refusal_once(entry, f"{self.peer} answered {answer.status_code}", url)
@@ -264,8 +259,8 @@ class HeartbeatSender:
                     if answer.instance is not None:
                         newer.append(answer.instance)  # a 409, which renews all the same
             refused = sum(answer.status_code not in _RENEWED_STATUS_CODES for answer in found)
-            table.count_results(accepted=len(entries) - refused, missed=refused)
-            table.settled.notify_all()
+            state.count_answers(accepted=len(entries) - refused, missed=refused)
+            state.settled.notify_all()
         self._notify_listener(missing, newer, was_away=was_away)
 
     def _add_missing_and_take_reportable(self, missing: list[Instance]) -> list[Instance]:
@@ -274,7 +269,7 @@ class HeartbeatSender:
         A server that lost its memory misses thousands, a few of each application in each batch. If each batch
         were reported by itself, they would be registered again in many small steps.
         """
-        with self._table.lock:
+        with self._state.lock:
             now = boot_clock_seconds()
             if not self._lost:
                 self._lost_at = now
@@ -288,10 +283,10 @@ class HeartbeatSender:
             lost, self._lost = self._lost, []
             if self.peer is None:
                 return lost  # nobody renews these any more
-            return [instance for instance in lost if instance.key in self._table.entries]
+            return [instance for instance in lost if instance.key in self._state.entries]
 
     def _notify_listener(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
-        listener = self._table.listener
+        listener = self._state.listener
         if listener is None:
             return
         try:
@@ -316,7 +311,7 @@ class HeartbeatSender:
 
     def _note_answer_and_check_recovery(self, sent: int) -> bool:
         """Note that the server answers, and let all threads go on; return whether this is the first answer
-        since it began to fail. The table's lock must be held.
+        since it began to fail. The state's lock must be held.
 
         :param sent: the number of renewals that it answered. The failure lasts while it answers probes alone:
             some answer small requests only, and their instances need plain renewals.
@@ -334,21 +329,21 @@ class HeartbeatSender:
         """Note that the server refused these instances: their renewals are not repeated before their next
         turn.
         """
-        table = self._table
-        with table.lock:
+        state = self._state
+        with state.lock:
             self._note_answer_and_check_recovery(len(entries))
             for entry in entries:
                 entry.in_flight -= 1
                 self._log_refusal_once(entry, str(error), error.url)
-            table.count_results(failed=len(entries))
-            table.settled.notify_all()
+            state.failed += len(entries)
+            state.settled.notify_all()
 
     def _log_refusal_once(self, entry: RenewedInstance, error: str, url: str) -> None:
-        """Log once that an instance is not renewed; the table's lock must be held.
+        """Log once that an instance is not renewed; the state's lock must be held.
 
         :param url: the server that refused; empty where it is not known.
         """
-        if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
+        if entry.is_refused or self._state.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
         now = boot_clock_seconds()
@@ -370,14 +365,14 @@ class HeartbeatSender:
         )
 
     def _process_failure(self, entries: list[RenewedInstance], error: Exception) -> None:
-        table = self._table
-        with table.lock:
+        state = self._state
+        with state.lock:
             for entry in entries:
                 entry.in_flight -= 1
                 key = entry.instance.key
-                if table.entries.get(key) is entry:
+                if state.entries.get(key) is entry:
                     self.pending.setdefault(key, boot_clock_seconds())
-            table.count_results(failed=len(entries))
+            state.failed += len(entries)
             is_news = not self._failing_since
             if is_news:
                 self._failing_since, self._is_answer_noted = boot_clock_seconds(), False
@@ -386,7 +381,7 @@ class HeartbeatSender:
                 self._retry_seconds = min(
                     max(self._retry_seconds * 2, windows.FIRST_RETRY_SECONDS), windows.LONGEST_RETRY_SECONDS
                 )
-            table.settled.notify_all()
+            state.settled.notify_all()
             retry_seconds = self._retry_seconds
         if is_news:
             url = self.peer.url if self.peer is not None else getattr(error, "url", "")

@@ -43,7 +43,7 @@ class PlanExecutor:
         self._executor = executor
         self._without_sharing = threading.Semaphore(MOST_PLANS_WITHOUT_SHARING)
         self._lock = threading.Lock()
-        self._waiting: list[_PendingPlan] = []
+        self.waiting: list[_PendingPlan] = []  # for another one of their application
         self._under_way: set[str] = set()  # their applications
 
     def apply(self, plan: Plan, owner: str, *, lease_count: int = 0) -> PlanOutcome:
@@ -59,7 +59,7 @@ class PlanExecutor:
                 return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
         one = _PendingPlan(frozenset(change.instance.application for change in plan.changes))
         with self._lock:
-            self._waiting.append(one)
+            self.waiting.append(one)
             self._begin_unblocked_plans()
         one.may_begin.wait()
         try:
@@ -69,12 +69,6 @@ class PlanExecutor:
             with self._lock:
                 self._under_way -= one.applications
                 self._begin_unblocked_plans()
-
-    @property
-    def waiting_count(self) -> int:
-        """The number of plans that wait for another one of their application."""
-        with self._lock:
-            return len(self._waiting)
 
     def _may_share_requests(self, plan: Plan, owner: str) -> bool:
         """Return whether a plan may share batches.
@@ -102,11 +96,11 @@ class PlanExecutor:
         Two plans of one application are never under way at once, since two owners may want the same id in it.
         """
         taken, left = set(self._under_way), list[_PendingPlan]()
-        for one in self._waiting:
+        for one in self.waiting:
             if taken.isdisjoint(one.applications):
                 self._under_way |= one.applications
                 one.may_begin.set()
             else:
                 left.append(one)
             taken |= one.applications
-        self._waiting = left
+        self.waiting = left

@@ -68,7 +68,7 @@ class Reachability:
         """True if the last reading succeeded and no take-over waits for a newer list, so that no instance
         is unknown; a server's lost memory is asked for separately.
         """
-        return self.has_been_read and self.failure is None and not self.awaits_list_after_takeover
+        return self.read_at is not None and self.failure is None and self._lags_until is None
 
     def await_list_after_takeover(self) -> None:
         """Wait for lists that show every write: this replica leads, and another one may have led just

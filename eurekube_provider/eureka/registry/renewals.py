@@ -46,15 +46,15 @@ class Renewals:
     def __init__(self, peers: Peers, *, interval_seconds: float = windows.RENEWAL_INTERVAL_SECONDS) -> None:
         self._peers = peers
         self._interval = interval_seconds
-        self._table = SharedRenewalState()
+        self._state = SharedRenewalState()
         self._due: dict[int, list[InstanceKey]] = {}  # one planned anew is left in the list of its old tick
         self._soon: dict[int, set[InstanceKey]] = {}
         self._tick = self._current_tick()
         self._ticked_at = time.monotonic()
         self._stopped = threading.Event()
         self._is_late = False
-        self._plain_sender = HeartbeatSender(self._table, peers, None)
-        self._senders = [HeartbeatSender(self._table, peers, peer) for peer in peers.peers]
+        self._plain_sender = HeartbeatSender(self._state, peers, None)
+        self._senders = [HeartbeatSender(self._state, peers, peer) for peer in peers.peers]
         self._plain_thread_count = 0
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
         self._threads += [self._make_plain_thread() for _ in range(PLAIN_THREADS)]
@@ -67,15 +67,15 @@ class Renewals:
 
     def start(self, listener: HeartbeatListener) -> None:
         """Begin to renew, and report findings to ``listener``."""
-        self._table.listener = listener
+        self._state.listener = listener
         self._ticked_at = time.monotonic()
         for thread in tuple(self._threads):
             thread.start()
 
     def stop(self) -> None:
         """Stop renewing, and wait for renewals that are under way; no instance is removed from Eureka."""
-        with self._table.lock:
-            self._table.stopped = True
+        with self._state.lock:
+            self._state.stopped = True
             for sender in (self._plain_sender, *self._senders):
                 sender.work.notify_all()
         self._stopped.set()
@@ -88,19 +88,18 @@ class Renewals:
 
         :param just_registered: True if the Eureka lease is fresh, so that a full interval may pass.
         """
-        with self._table.lock:
-            if self._table.stands_by:
+        with self._state.lock:
+            if self._state.stands_by:
                 return
-            entry = self._table.entries.get(instance.key)
+            entry = self._state.entries.get(instance.key)
             if entry is not None:
                 if entry.instance is not instance:
-                    entry.replace_instance(instance, self._period_ticks(instance))
-                    if (
-                        entry.due > self._current_tick() + entry.period
-                    ):  # it promises to renew sooner than before
-                        self._schedule(entry, self._current_tick() + entry.period)
+                    entry.instance, entry.period = instance, self._period_ticks(instance)
+                    latest = self._current_tick() + entry.period
+                    if entry.due > latest:  # it promises to renew sooner than before
+                        self._schedule(entry, latest)
                 return
-            entry = self._table.entries[instance.key] = RenewedInstance(
+            entry = self._state.entries[instance.key] = RenewedInstance(
                 instance, self._period_ticks(instance)
             )
             if just_registered:
@@ -118,30 +117,30 @@ class Renewals:
 
         :returns: the instance that was renewed; None for none.
         """
-        with self._table.lock:
-            entry = self._table.entries.pop(key, None)
+        with self._state.lock:
+            entry = self._state.entries.pop(key, None)
             while entry is not None and entry.in_flight:
-                self._table.settled.wait()
+                self._state.settled.wait()
             return entry.instance if entry is not None else None
 
     def stand_by(self) -> None:
         """Stop all renewals until :meth:`resume`, and wait for those under way."""
-        with self._table.lock:
-            self._table.stands_by = True
-            left = list(self._table.entries.values())
-            self._table.entries.clear()
-            self._table.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
+        with self._state.lock:
+            self._state.stands_by = True
+            left = list(self._state.entries.values())
+            self._state.entries.clear()
+            self._state.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
 
     def resume(self) -> None:
         """Allow renewals again after :meth:`stand_by`."""
-        with self._table.lock:
-            self._table.stands_by = False
+        with self._state.lock:
+            self._state.stands_by = False
 
     @property
     def is_standing_by(self) -> bool:
         """True if another replica renews."""
-        with self._table.lock:
-            return self._table.stands_by
+        with self._state.lock:
+            return self._state.stands_by
 
     def renew_now(self, peer: Peer, keys: Iterable[InstanceKey]) -> None:
         """Renew these instances at one server at once, since the server may have forgotten them.
@@ -149,8 +148,8 @@ class Renewals:
         What waited for the server to answer is sent at once, too.
         """
         in_batches = self._peers.uses_batches(len(self))
-        with self._table.lock:
-            due = {key: None for key in keys if key in self._table.entries}
+        with self._state.lock:
+            due = {key: None for key in keys if key in self._state.entries}
             for sender in (self._plain_sender, *self._senders):
                 if sender.peer in (peer, None):
                     if due and (sender.peer is not None) is in_batches:
@@ -161,16 +160,16 @@ class Renewals:
         """Hold the listed object of each instance that is renewed as it is listed, so that it is in memory
         once.
         """
-        with self._table.lock:
+        with self._state.lock:
             for one in listed:
-                entry = self._table.entries.get(one.key)
+                entry = self._state.entries.get(one.key)
                 if entry is not None and entry.instance is not one and is_same_version(entry.instance, one):
                     entry.instance = one
 
     def renew_soon(self, keys: Iterable[InstanceKey]) -> None:
         """Renew these instances once in addition, soon: something may be about to remove them."""
-        with self._table.lock:
-            held = {key for key in keys if key in self._table.entries}
+        with self._state.lock:
+            held = {key for key in keys if key in self._state.entries}
             if held:
                 tick = self._current_tick() + int(
                     windows.WRITE_REPLICATION_SECONDS / windows.RENEWAL_TICK_SECONDS
@@ -178,13 +177,13 @@ class Renewals:
                 self._soon.setdefault(tick, set()).update(held)
 
     def __contains__(self, key: InstanceKey) -> bool:
-        with self._table.lock:
-            return key in self._table.entries
+        with self._state.lock:
+            return key in self._state.entries
 
     def get(self, key: InstanceKey) -> Instance | None:
         """Return the renewed instance of this key, as it was last written; None for none."""
-        with self._table.lock:
-            entry = self._table.entries.get(key)
+        with self._state.lock:
+            entry = self._state.entries.get(key)
             return entry.instance if entry is not None else None
 
     def is_renewed_as(self, instance: Instance) -> bool:
@@ -193,17 +192,17 @@ class Renewals:
         return now is not None and is_same_version(now, instance)
 
     def __len__(self) -> int:
-        with self._table.lock:
-            return len(self._table.entries)
+        with self._state.lock:
+            return len(self._state.entries)
 
     def renewed_instances(self) -> list[Instance]:
         """Return all renewed instances."""
-        with self._table.lock:
-            return [entry.instance for entry in self._table.entries.values()]
+        with self._state.lock:
+            return [entry.instance for entry in self._state.entries.values()]
 
     def take_due_keys(self) -> dict[InstanceKey, None]:
         """Return the keys that are due now, and plan the next turn of each."""
-        with self._table.lock:
+        with self._state.lock:
             return self._take_due_keys(self._current_tick())
 
     def liveness(self) -> list[Liveness]:
@@ -222,13 +221,13 @@ class Renewals:
     @property
     def counts(self) -> RenewalCounts:
         """The numbers of renewals so far, by result."""
-        with self._table.lock:
+        with self._state.lock:
             return RenewalCounts(
-                accepted=self._table.accepted,
-                missing=self._table.missed,
-                failed=self._table.failed,
-                accepted_last_minute=self._table.accepted_last_minute(),
-                refused_instances=sum(entry.is_refused for entry in self._table.entries.values()),
+                accepted=self._state.accepted,
+                missing=self._state.missed,
+                failed=self._state.failed,
+                accepted_last_minute=self._state.accepted_last_minute(),
+                refused_instances=sum(entry.is_refused for entry in self._state.entries.values()),
                 overdue_seconds=max(
                     sender.overdue_seconds() for sender in (self._plain_sender, *self._senders)
                 ),
@@ -239,8 +238,8 @@ class Renewals:
         while True:
             self._ticked_at = time.monotonic()
             in_batches = self._uses_batches()  # may ask the servers: no lock is held
-            with self._table.lock:
-                if self._table.stopped:
+            with self._state.lock:
+                if self._state.stopped:
                     return
                 due = self._take_due_keys(self._current_tick())
                 if due:
@@ -266,7 +265,7 @@ class Renewals:
             due.update(dict.fromkeys(self._soon.pop(tick)))
         for tick in [tick for tick in self._due if tick <= now]:
             for key in self._due.pop(tick):
-                entry = self._table.entries.get(key)
+                entry = self._state.entries.get(key)
                 if entry is not None and entry.due == tick:
                     due[key] = None
                     following = tick + entry.period
@@ -284,7 +283,7 @@ class Renewals:
         """Start another thread where plain renewals have to wait for one, and log when all threads are too
         few.
 
-        The table's lock must be held. Servers that do not answer are left out: their senders report them.
+        The state's lock must be held. Servers that do not answer are left out: their senders report them.
         """
         senders = [sender for sender in (self._plain_sender, *self._senders) if not sender.failing_seconds()]
         late = max((sender.overdue_seconds() for sender in senders), default=0.0)
@@ -300,7 +299,7 @@ class Renewals:
                 extra={
                     "seconds": round(late),
                     "waiting": max(len(sender.pending) for sender in senders),
-                    "instances": len(self._table.entries),
+                    "instances": len(self._state.entries),
                     "hint": "name every Eureka server by a URL of its own, so that batches can be used",
                 },
             )

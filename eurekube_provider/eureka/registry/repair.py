@@ -172,12 +172,9 @@ class Repair:
         return False
 
     def _process_due_checks(self, peer: Peer, due: Sequence[PlannedCheck], refused: RefusalByKey) -> int:
-        """Remove left-over instances, and repair late ones; return the number of removals.
-
-        :param refused: receives the instances that the server refuses to show or to remove.
-        """
+        """Remove left-over instances, and repair late ones; return the number of removals."""
         held = self._read_one_by_one(peer, [check.instance.key for check in due], refused)
-        self._peers.stop_avoiding(peer)
+        self._peers.avoided.stop_avoiding(peer)
         removed = 0
         for check in due:
             key = check.instance.key
@@ -203,8 +200,6 @@ class Repair:
 
         Where several servers answer at one URL it is asked more often, since each answer may come from
         another one.
-
-        :param refused: receives the instances that the server refuses to show.
         """
         servers = self._restarts.most_servers_at_one_url
         held = read_instances(peer, keys, refused)
@@ -240,10 +235,12 @@ class Repair:
             return
         (found,) = self._table.add_leaving_marks_to_late_overrides([found])
         record, now = self._table.copy_record(found.key), self._table.clock()
-        if rules.is_manual_looking_override_too_soon_after_ours(record, found, now) or (
-            rules.may_be_our_override_replicated_again(record, found, now)
-            and self._is_override_partial(found.key)
-        ):
+        # A person is hardly as quick; later, servers may tell each other of ours again.
+        is_ours = rules.looks_manual_soon_after_ours(record, found, now, windows.SENT_STATUS_ARRIVAL_SECONDS)
+        may_be_ours = rules.looks_manual_soon_after_ours(
+            record, found, now, windows.STATUS_MAY_RETURN_SECONDS
+        )
+        if is_ours or (may_be_ours and self._is_override_partial(found.key)):
             found = rules.add_leaving_mark(found)
         if rules.judge_late_instance(self._table.copy_record(found.key), found) is InstanceVerdict.LATE_WRITE:
             self._notify_owner(found)
@@ -482,10 +479,6 @@ class Repair:
             self._table.notify_owners([ours.owner if ours is not None else None])
 
     def _store_absence(self, key: InstanceKey) -> None:
-        """Note that no server holds the instance.
-
-        If the servers forgot it, a person's override is restored with the instance.
-        """
         self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.may_have_lost_memory)
 
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:

@@ -54,11 +54,13 @@ def running_seconds(status: StatusPage, now: float) -> float | None:
 class StartTimes:
     """The start times that were seen at one URL. All other times are by the monotonic clock.
 
+    :ivar runs_since: when the server that answered last was started.
     :ivar seen_at_by_start: by start time, when it was last seen.
     """
 
     first_read_at: float | None = None
     last_read_at: float = 0.0
+    runs_since: float = 0.0
     seen_at_by_start: dict[int, float] = field(default_factory=dict)
 
     def add_and_detect_restart(self, started_ms: int, running_seconds: float, now: float) -> bool:
@@ -77,6 +79,7 @@ class StartTimes:
         since = self.last_read_at - windows.RECENT_START_SECONDS
         self.seen_at_by_start = {start: at for start, at in self.seen_at_by_start.items() if at >= since}
         self.seen_at_by_start[started_ms] = self.last_read_at = now
+        self.runs_since = now - running_seconds
         return is_restart
 
 
@@ -92,7 +95,6 @@ class RestartDetection:
         self._restarted = restarted
         self._lock = threading.Lock()
         self._starts_by_url: dict[str, StartTimes] = {}
-        self._runs_since: dict[str, float] = {}
         self._restart_seen_at = -windows.MEMORY_LOSS_SECONDS
         self.reaches_no_server = False
 
@@ -107,8 +109,8 @@ class RestartDetection:
     def uptime_seconds(self, url: str) -> float | None:
         """Return for how many seconds a server has run, by its own clock; None where it does not say."""
         with self._lock:
-            since = self._runs_since.get(url)
-        return None if since is None else time.monotonic() - since
+            starts = self._starts_by_url.get(url)
+            return None if starts is None else time.monotonic() - starts.runs_since
 
     @property
     def most_servers_at_one_url(self) -> int:
@@ -178,7 +180,6 @@ class RestartDetection:
             answered.add(peer.url)
             with self._lock:
                 now = time.monotonic()
-                self._runs_since[peer.url] = now - seconds
                 starts = self._starts_by_url.setdefault(peer.url, StartTimes())
                 is_restart = starts.add_and_detect_restart(status.started_timestamp_ms, seconds, now)
             if is_restart:

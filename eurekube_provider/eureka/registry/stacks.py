@@ -126,16 +126,9 @@ class RenewedStackRegistrations:
             self._table.store_dropped_registration(one)
 
     def _renew_if_existing(self, listed: Instance, reads: UncachedReads, *, have_all_answered: bool) -> None:
-        """Renew a listed registration if the servers' answers show that it exists and was not removed.
-
-        :param have_all_answered: True if each server answered about the registration.
-        """
-        servers, now = (
-            self._restarts.complete_server_answers(
-                reads.held_by_url(listed.key), have_all_answered=have_all_answered
-            ),
-            time.time(),
-        )
+        """Renew a listed registration if the servers' answers show that it exists and was not removed."""
+        held, now = reads.held_by_url(listed.key), time.time()
+        servers = self._restarts.complete_server_answers(held, have_all_answered=have_all_answered)
         record, found = self._table.copy_record(listed.key), servers.newest
         verdict = rules.judge_listed_stack_registration(
             record, servers, self._ownership, now, self._do_servers_share_instances
@@ -234,10 +227,7 @@ class RenewedStackRegistrations:
         return verdict, servers
 
     def _do_servers_share_instances(self) -> bool:
-        """Return whether at least one known instance is on all servers that answer.
-
-        :raises RegistryError: no server answered.
-        """
+        """Return whether at least one known instance is on all servers that answer."""
         known = self._table.known_instances()
         for one in known[:: -(-len(known) // MOST_INSTANCES_COMPARED) or 1]:  # of many applications
             try:
@@ -253,10 +243,8 @@ class RenewedStackRegistrations:
     ) -> UncachedReads:
         """Read instances on every server; behind a load balancer often enough to reach each of its servers.
 
-        :param refused: receives the instances that a server refuses to show; without it a refusal raises.
         :param ends_with_restart: True to stop reading once a server was restarted, which explains missing
             instances.
-        :raises RegistryError: no server answered.
         """
         reads = read_everywhere(self._peers, keys, refused)
         servers = self._restarts.most_servers_at_one_url

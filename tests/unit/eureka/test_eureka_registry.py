@@ -101,8 +101,8 @@ def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> N
         registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
         began = time.monotonic()
         first, second = (registry.read_everywhere([("RATING", "a")]) for _ in range(2))
-        peers.stop_avoiding(peers.peers[1])
-        late = peers.callers_may_be_away_until_by_url()
+        peers.avoided.stop_avoiding(peers.peers[1])
+        late = peers.avoided.callers_may_be_away_until_by_url()
         peers.close()
     assert first.instances_by_server == {eureka.url: {("RATING", "a"): None}}
     assert first.silent_since.keys() == second.silent_since.keys() == {hangs}

@@ -165,11 +165,16 @@ def test_a_status_that_passes_for_a_persons(
     """
     record = InstanceRecord(ONE.key, override_changed_at=NOW)
     assert (
-        rules.is_manual_looking_override_too_soon_after_ours(record, found, NOW + seconds) is is_just_set
+        rules.looks_manual_soon_after_ours(record, found, NOW + seconds, windows.SENT_STATUS_ARRIVAL_SECONDS)
+        is is_just_set
     ), fault
-    may_be = rules.may_be_our_override_replicated_again(record, found, NOW + seconds)
+    may_be = rules.looks_manual_soon_after_ours(
+        record, found, NOW + seconds, windows.STATUS_MAY_RETURN_SECONDS
+    )
     assert may_be is may_be_sent_again, fault
-    assert not rules.may_be_our_override_replicated_again(InstanceRecord(ONE.key), found, NOW)
+    assert not rules.looks_manual_soon_after_ours(
+        InstanceRecord(ONE.key), found, NOW, windows.STATUS_MAY_RETURN_SECONDS
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_slow_server_gets_one_more_request(server: Server, monkeypatch: pytest
     wait_until(lambda: len(server.got) == 2, "one more request", SECONDS)
     server.gate.set()
     assert [codes(one) for one in sent] == [[1], [2], [3]]
-    assert [sorted(numbers) for numbers in server.got] == [[1], [2, 3]]
+    assert [sorted(one) for one in server.got] == [[1], [2, 3]]  # either thread may be the first to wake up
     assert server.batches.is_idle
 
 

@@ -134,7 +134,7 @@ def test_what_is_only_listed_goes_with_its_list() -> None:
     assert table.merge_list([], is_complete=False) == ([], [])
     assert table.instances_of_owner(OURS) == [RATING]
     assert table.merge_list([]) == ([], [])
-    assert len(table) == 0
+    assert table.known_instances() == []
     assert table.owners() == set()
 
 
@@ -191,7 +191,7 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
     assert {one.key: one for one in by_application} == held
     assert [one for app in ("RATING", "ORDER") for one in all_by_application.get(app, ())] == by_application
     assert all(all_by_application.values())
-    assert len(by_application) == len(held) == len(table)
+    assert len(by_application) == len(held) == len(table.known_instances())
     assert table.owners() == {one.owner for one in held.values() if one.owner}
     for owner in table.owners():
         assert {one.key for one in table.instances_of_owner(owner)} == {
@@ -314,7 +314,7 @@ def test_who_leads_no_more_believes_the_next_list() -> None:
     table.stand_by()
     assert table.instances_lost_by_registry(ORDER.owner or "") == []
     assert table.merge_list([]) == ([], [])
-    assert len(table) == 0
+    assert table.known_instances() == []
     table.store_removal_and_plan_checks(RATING)
     clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
     assert [(look.instance, look.former_owners) for look in table.due_checks(NEAR)] == [(RATING, frozenset())]
@@ -337,7 +337,9 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
         (look,) = table.due_checks(url)
         assert (look.instance, look.former_owners, look.is_removed) == (newer, frozenset({THEIRS}), True)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert rules.is_manual_looking_override_too_soon_after_ours(table.copy_record(RATING.key), out, clock.now)
+    assert rules.looks_manual_soon_after_ours(
+        table.copy_record(RATING.key), out, clock.now, windows.SENT_STATUS_ARRIVAL_SECONDS
+    )
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["all was answered", "a write got no answer"])
@@ -462,11 +464,17 @@ def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     clock = Clock()
     table = InstanceTable(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert not rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
+    assert not rules.looks_manual_soon_after_ours(
+        table.copy_record(out.key), out, clock.now, windows.STATUS_MAY_RETURN_SECONDS
+    )
     table.note_override_change(RATING)
-    assert rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
+    assert rules.looks_manual_soon_after_ours(
+        table.copy_record(out.key), out, clock.now, windows.STATUS_MAY_RETURN_SECONDS
+    )
     clock.now += windows.STATUS_MAY_RETURN_SECONDS
-    assert not rules.may_be_our_override_replicated_again(table.copy_record(out.key), out, clock.now)
+    assert not rules.looks_manual_soon_after_ours(
+        table.copy_record(out.key), out, clock.now, windows.STATUS_MAY_RETURN_SECONDS
+    )
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
@@ -475,7 +483,7 @@ def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
     table = InstanceTable(clock)
     assert not table.note_missing_and_check_cut_off("http://far", RATING)
     clock.now += windows.CUT_OFF_AFTER_SECONDS
-    table.note_held_again("http://far", RATING.key)
+    table.note_held_at("http://far", RATING.key)
     assert not table.note_missing_and_check_cut_off("http://far", RATING)
     clock.now += windows.CUT_OFF_AFTER_SECONDS
     assert table.note_missing_and_check_cut_off("http://far", RATING)

@@ -71,7 +71,7 @@ class RecordingWriter:
         sent = []
         for number, plan in enumerate(plans, 1):
             sent.append(self.send(plan))
-            wait_until(lambda: self.executor.waiting_count == number, "one more that waits", SECONDS)  # noqa: B023
+            wait_until(lambda: len(self.executor.waiting) == number, "one more that waits", SECONDS)  # noqa: B023
         return sent
 
     def apply(self, plan: Plan, *_: object, **__: object) -> PlanOutcome:

@@ -291,7 +291,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         registry.start_leading(0)
         wait_until(lambda: servers.lists, "a list of all that answer", 30.0)
         some_looks()
-        assert (recorded.owners, len(registry.table)) == ([], 0)
+        assert (recorded.owners, registry.table.known_instances()) == ([], [])
         servers.silent = {}
         wait_until(lambda: recorded.owners, "its owner to be looked at", 30.0)
         assert (recorded.owners, registry.table.instances_of_owner(OWNER)) == ([OWNER], [stale])
@@ -349,7 +349,7 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
     registry.table.listener = recorded
     registry.start_leading(0)
     assert "in use by another cluster" in str(registry.condition())
-    assert (recorded.conditions, recorded.owners, len(registry.table)) == (1, [], 0)
+    assert (recorded.conditions, recorded.owners, registry.table.known_instances()) == (1, [], [])
     assert isinstance(registry.condition(), Misconfigured)
 
 
