@@ -12,7 +12,7 @@ from kubernetes import client
 
 from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, key_of
 from eurekube_provider.core.syncer import FINALIZER
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -20,7 +20,6 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.drain_check import DrainCheck
-from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.reports import DecidedSituation
 from eurekube_provider.operator.settings import Settings

@@ -16,7 +16,7 @@ from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, 
 from eurekube_provider.cli.terminal import print_error_line
 from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
 from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPlan, plan_syncers
-from eurekube_provider.core.objects import namespace_and_name
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.syncer import connection_name
 from eurekube_provider.core.wording import format_count
 
@@ -80,7 +80,7 @@ def _reasons_not_planned(
             else f"its Eureka {connection_name(item)!r} was not read: name its servers in --config"
         )
         for item in kubernetes.syncers
-        if (key := namespace_and_name(item)) not in planned
+        if (key := key_of(item)) not in planned
     }
 
 

@@ -24,7 +24,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.mapping import DesiredInstances, keep_registered_ids, limited_to_registered_ports
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, namespace_and_name
+from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -163,9 +163,9 @@ def plan_syncers(
     """
     found: dict[NamespacedSyncerName, SyncerPlan] = {}
     owned, named = _index_instances(eurekas)
-    known = set(map(namespace_and_name, kubernetes.syncers))
+    known = set(map(key_of, kubernetes.syncers))
     for item in kubernetes.syncers:
-        key = namespace_and_name(item)
+        key = key_of(item)
         owner, eureka = kubernetes.owner_of_syncer(key), connection_name(item)
         if eureka not in eurekas:
             continue
@@ -267,10 +267,10 @@ def _compare_syncers(
     owned, _ = _index_instances(eurekas)
     plans = plan_syncers(kubernetes, eurekas)
     for item in filter(has_own_status_row, kubernetes.syncers):
-        key, eureka = namespace_and_name(item), connection_name(item)
+        key, eureka = key_of(item), connection_name(item)
         registered = owned[eureka, kubernetes.owner_of_syncer(key)] if eureka in eurekas else None
         yield compare_syncer(item, kubernetes.desired.get(key), registered, plans.get(key))
-    known = set(map(namespace_and_name, kubernetes.syncers))
+    known = set(map(key_of, kubernetes.syncers))
     for key, planned in plans.items():
         if key not in known:
             registered = owned[planned.eureka_name, planned.owner]
@@ -338,7 +338,7 @@ def compare_syncer(
         eureka = InstanceCount(int(status["registered"]))
     return Comparison(
         _syncer_application(spec, status),
-        Manager(ManagerKind.SYNCER, "/".join(namespace_and_name(item))),
+        Manager(ManagerKind.SYNCER, "/".join(key_of(item))),
         state,
         connection_name(item),
         problem,

@@ -157,7 +157,7 @@ def publishes_not_ready_addresses(service: Object) -> bool:
     return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
 
 
-def namespace_and_name(item: Object) -> tuple[str, str]:
+def key_of(item: Object) -> tuple[str, str]:
     """Return namespace and name of an object; an empty namespace for one of the whole cluster."""
     metadata = item["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

@@ -19,7 +19,7 @@ from eurekube_provider.core.objects import (
     Object,
     conditions_of,
     is_mirrored,
-    namespace_and_name,
+    key_of,
     qualified_name,
 )
 from eurekube_provider.core.problem import Problem
@@ -61,7 +61,7 @@ def mirror_findings(
     for mirror_state in mirror_states(items, now_seconds):
         yield from _mirror_status_findings(mirror_state, now_seconds)
     yield from _name_conflict_findings(items, services, instances, cluster)
-    yield from _leftover_findings(map(namespace_and_name, items), [*services, *slices])
+    yield from _leftover_findings(map(key_of, items), [*services, *slices])
 
 
 def _mirror_status_findings(mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _name_conflict_findings(
     cluster: Cluster,
 ) -> Iterator[Finding]:
     """Yield findings about names of Services that are wanted twice, by mirrors, applications or a person."""
-    holders = {namespace_and_name(one): one for one in services}
+    holders = {key_of(one): one for one in services}
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in items:
         try:

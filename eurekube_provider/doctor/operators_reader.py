@@ -11,7 +11,7 @@ from eurekube_provider.comparison.operators import OperatorsSnapshot, operator_s
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.lease_notes import OPERATOR_LABEL
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, namespace_and_name, qualified_name
+from eurekube_provider.core.objects import Object, key_of, qualified_name
 from eurekube_provider.core.served import last_renewed_unix
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, KubeAccess, list_objects_by_name
@@ -65,7 +65,7 @@ def _list_operator_leases(access: KubeAccess) -> list[Object]:
     """Return all Leases of operators, of any name and version."""
     labelled = access.get(LEASES.path(), {"labelSelector": OPERATOR_LABEL}).get("items") or []
     named = list_objects_by_name(access, LEASES, DEFAULT_LEASE_NAME)
-    every = {namespace_and_name(one): one for one in (*named, *labelled)}
+    every = {key_of(one): one for one in (*named, *labelled)}
     return list(every.values())
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.objects import namespace_and_name
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess
 from eurekube_provider.runtime.backoff import backoff_seconds
 
@@ -193,7 +193,7 @@ class Reflector:
         for page in pages:
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
-                key = namespace_and_name(item)
+                key = key_of(item)
                 fresh[key] = self._trim(item, self._objects.get(key))
         with self._turn:
             with self._lock:
@@ -235,12 +235,12 @@ class Reflector:
     def remove_deleted(self, item: Object) -> None:
         """Remove and report an object that this process deleted, unless another has its name by now."""
         with self._turn:
-            stands = self.get(*namespace_and_name(item))
+            stands = self.get(*key_of(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
                 self._store_or_remove(item, exists=False)
 
     def _store_or_remove(self, item: Object, *, exists: bool) -> None:
-        key = namespace_and_name(item)
+        key = key_of(item)
         old = self._objects.get(key)  # only the thread that holds the turn changes it
         kept = self._trim(item, old) if exists else None
         with self._lock:

@@ -32,7 +32,7 @@ from eurekube_provider.core.derived_syncer import (
     split_derived_syncer_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.objects import Object, conditions_of, qualified_name
+from eurekube_provider.core.objects import Object, conditions_of, key_of, qualified_name
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -53,7 +53,7 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.conditions import SyncerReport
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerDeletion, SyncerResult
 from eurekube_provider.operator.sources import NAMESPACE_SYNCER_DELAY_SECONDS, ClusterCache
 

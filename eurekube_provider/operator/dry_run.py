@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable_lines
@@ -21,7 +22,7 @@ from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import SyncerReport
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.status import StatusWriter
 
 if TYPE_CHECKING:

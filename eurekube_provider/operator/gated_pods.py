@@ -16,11 +16,11 @@ from eurekube_provider.core.gate import (
     is_held_by_gate,
     is_ready_or_becoming_ready,
 )
-from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.objects import conditions_of, key_of
 from eurekube_provider.core.syncer import READINESS_GATE
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Object, key_of
+from eurekube_provider.operator.index import Object
 
 PodKey = tuple[str, str]
 """Namespace and name of a pod."""

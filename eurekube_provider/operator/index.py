@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from eurekube_provider.core.objects import app_name_of_service, service_name_of_slice
+from eurekube_provider.core.objects import app_name_of_service, key_of, service_name_of_slice
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
@@ -139,8 +139,3 @@ def _index_key_of_selector(selector: Selector) -> IndexKey:
 def _index_keys_of_slice(endpoint_slice: Object) -> list[IndexKey]:
     service = service_name_of_slice(endpoint_slice)
     return [(endpoint_slice["metadata"]["namespace"], service)] if service else []
-
-
-def key_of(thing: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the namespace and name of a Kubernetes object."""
-    return (thing["metadata"]["namespace"], thing["metadata"]["name"])

@@ -8,12 +8,12 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import Syncer, connection_name
 from eurekube_provider.core.wording import format_list
-from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import ClusterCache

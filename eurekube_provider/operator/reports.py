@@ -10,7 +10,7 @@ from eurekube_provider.core.decision import RULES_BY_STATE, Decision, SyncerSitu
 from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead
@@ -23,7 +23,7 @@ from eurekube_provider.operator.conditions import (
     problem_of,
 )
 from eurekube_provider.operator.drain_check import DrainCheck
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.sources import ClusterCache
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.syncer import Advertise, Syncer
 from eurekube_provider.kube.access import GATEWAYS, HTTP_ROUTES, INGRESSES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.watches import OnDemandWatches, WatchScope
 
 ROUTE_KINDS: Mapping[Advertise, Mapping[str, ApiResource]] = {

@@ -21,7 +21,7 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Kub
 from eurekube_provider.core.event_reasons import ServiceEvent
 from eurekube_provider.core.identity import Cluster, ClusterOwner, check_cluster_name, default_cluster_name
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Misconfigured, NeverRead, Registry, reading_error
 from eurekube_provider.core.syncer import awaits_finalizer_removal
@@ -43,7 +43,7 @@ from eurekube_provider.operator.dry_run import (
     RunReport,
 )
 from eurekube_provider.operator.gates import GateOpener
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership, find_lease_namespace
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.queue import WorkQueue

@@ -32,6 +32,7 @@ from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import (
     app_name_of_service,
     is_external_name,
+    key_of,
     pod_name_of_endpoint,
     service_name_of_slice,
 )
@@ -64,7 +65,7 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.kube.reflector import ChangeListener, Reflector, ReflectorGroup, TrimFunction
 from eurekube_provider.operator.gated_pods import GatedPods
-from eurekube_provider.operator.index import Indexer, Object, SelectorIndex, ServiceIndex, SyncerKey, key_of
+from eurekube_provider.operator.index import Indexer, Object, SelectorIndex, ServiceIndex, SyncerKey
 from eurekube_provider.operator.route_watches import RouteWatches
 from eurekube_provider.operator.watches import (
     MappingCaches,

@@ -27,7 +27,7 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import NOT_READ_YET_REASONS
-from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.objects import conditions_of, key_of
 from eurekube_provider.core.plan import Action, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
@@ -41,7 +41,7 @@ from eurekube_provider.kube.rate_limiter import (
     RateLimiter,
 )
 from eurekube_provider.operator.conditions import SyncerReport
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.progress import (
     INTENDED_STATE_REASONS,
     STUCK_SYNCER_REASONS,

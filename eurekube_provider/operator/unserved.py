@@ -18,7 +18,7 @@ from eurekube_provider.core.errors import EurekubeError, KubernetesError, Leader
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Healthy, Registry
 from eurekube_provider.core.served import (
@@ -31,7 +31,7 @@ from eurekube_provider.core.served import (
 )
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registries import instances_under_other_cluster_names
 from eurekube_provider.runtime.clock import format_utc_time
 

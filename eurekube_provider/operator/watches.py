@@ -25,11 +25,12 @@ from eurekube_provider.core.objects import (
     is_managed_by_kubernetes,
     is_mirrored,
     is_terminating,
+    key_of,
     service_name_of_slice,
 )
 from eurekube_provider.core.text import MAX_METADATA_VALUE_LENGTH
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Object, SyncerKey, key_of
+from eurekube_provider.operator.index import Object, SyncerKey
 
 _KUBECTL_ANNOTATION_PREFIX = "kubectl.kubernetes.io/"
 """Prefix of the annotation in which kubectl keeps a whole copy of an object."""

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from eurekube_provider.core.objects import namespace_and_name
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.dev.kubernetes.crd_schema import prune_and_set_defaults, schema_violations
 from eurekube_provider.dev.kubernetes.object_store import (
     ApiRefusal,
@@ -219,7 +219,7 @@ class ObjectApi:
 
     def _remove_unless_kept_by_finalizers(self, storage: str, item: Object) -> Object | None:
         """Delete an object, a namespace with its contents; return it where finalizers keep it, else None."""
-        metadata, (namespace, name) = item["metadata"], namespace_and_name(item)
+        metadata, (namespace, name) = item["metadata"], key_of(item)
         holds = self._store.list_objects("", name) if storage == _NAMESPACES_PLURAL else []
         if _DELETION_TIME_FIELD not in metadata and (metadata.get("finalizers") or holds):
             times = {_DELETION_TIME_FIELD: format_utc_time(time.time()), "deletionGracePeriodSeconds": 0}

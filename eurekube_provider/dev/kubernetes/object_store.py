@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from eurekube_provider.core.objects import namespace_and_name
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 ObjectKey = tuple[str, str]
@@ -58,14 +58,14 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; return it with its new version."""
-        key, stored = namespace_and_name(item), _with_resource_version(item, self.version + 1)
+        key, stored = key_of(item), _with_resource_version(item, self.version + 1)
         before = self.get(storage, key)
         self._objects.setdefault(storage, {})[key] = stored
         self._record_change(storage, before, stored)
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
-        self._record_change(storage, self._objects[storage].pop(namespace_and_name(item)), None)
+        self._record_change(storage, self._objects[storage].pop(key_of(item)), None)
 
     def _record_change(self, storage: str, before: Object | None, after: Object | None) -> None:
         self.version += 1

@@ -13,10 +13,11 @@ from eurekube_provider.core.objects import (
     MIRROR_SLICE_MANAGER,
     SERVICE_NAME_LABEL,
     SLICE_MANAGED_BY_LABEL,
+    key_of,
 )
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Object, key_of
+from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.sources import values_besides_status
 from eurekube_provider.operator.watches import trim_custom_resource
 

@@ -29,11 +29,12 @@ from eurekube_provider.core.mirror_names import assign_service_names
 from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead, reading_error
 from eurekube_provider.core.syncer import has_annotation
 from eurekube_provider.core.wording import join_sentences
-from eurekube_provider.operator.index import Object, key_of
+from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
 from eurekube_provider.operator.mirror.concurrent_writes import MOST_CONCURRENT_WRITES, Write, run_writes
 from eurekube_provider.operator.mirror.host_names import ENDPOINT_HOST_NAME_TTL_SECONDS, HostNameCache

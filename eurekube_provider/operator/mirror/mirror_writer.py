@@ -16,7 +16,7 @@ from typing import Any
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror_slices import SlicePlan
-from eurekube_provider.core.objects import MIRROR_LABEL
+from eurekube_provider.core.objects import MIRROR_LABEL, key_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     MERGE_PATCH_TYPE,
@@ -26,7 +26,7 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.kube.reflector import ReflectorGroup
-from eurekube_provider.operator.index import Object, key_of
+from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 
 _log = logging.getLogger(__name__)

@@ -21,12 +21,13 @@ from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import is_being_deleted, selector_of
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Object, SelectorIndex, key_of
+from eurekube_provider.operator.index import Object, SelectorIndex
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import values_besides_status
 from eurekube_provider.operator.triggers.entry import (

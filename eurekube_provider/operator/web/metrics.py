@@ -19,9 +19,9 @@ from prometheus_client.registry import Collector
 
 from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.durations import BUCKET_BOUNDS_SECONDS, Distribution
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.registry import Figures
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
-from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 

@@ -27,12 +27,11 @@ from eurekube_provider.comparison.findings import (
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
 from eurekube_provider.comparison.seen_remedies import FindingName
-from eurekube_provider.core.objects import Object, is_ready
+from eurekube_provider.core.objects import Object, is_ready, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
 from eurekube_provider.operator.conditions import SyncerReport
-from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.web.application_view import application_view

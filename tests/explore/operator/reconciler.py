@@ -20,13 +20,14 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import InstanceKey
+from eurekube_provider.core.objects import key_of
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH_TYPE, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.drain_check import DrainCheck
-from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.registries import instances_under_other_cluster_names
 from eurekube_provider.operator.settings import Settings
