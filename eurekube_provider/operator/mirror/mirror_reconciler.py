@@ -124,6 +124,7 @@ class MirrorReconciler:
         if item is None:
             self._forget(key)
             return MirrorResult()
+        self._writer.settle_unanswered_deletions()
         if item["metadata"].get("deletionTimestamp"):
             return self._clean_up_deleted(key, item)
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)

@@ -53,6 +53,8 @@ class MirrorWriter:
         """Names of slices that the API server refused as existing, though the local copy has no such
         slice.
         """
+        self._unanswered_deletions: list[tuple[str, Object, ReflectorGroup]] = []
+        """Deletions without an answer, by path: the local copy may still show what is gone."""
         self.counts: Counter[tuple[str, str]] = Counter()
         """Number of writes sent, by resource (``services``, ``endpointslices``) and verb."""
 
@@ -83,6 +85,30 @@ class MirrorWriter:
             if not any(page["items"] for page in pages):
                 with self._lock:
                     self._taken.discard((namespace, name))
+
+    def settle_unanswered_deletions(self) -> None:
+        """Have the local copies lack what deletions without an answer removed, since a watch may be late.
+
+        Else the Service that took the place of a deleted one would be deleted for it.
+
+        :raises KubernetesError: the API server does not say what stands.
+        """
+        while deletion := self._pop_unanswered_deletion():
+            path, item, group = deletion
+            kind_path, _, name = path.rpartition("/")
+            try:
+                pages = self._access.pages(kind_path, query={"fieldSelector": f"metadata.name={name}"})
+                uids = {one["metadata"].get("uid") for page in pages for one in page["items"]}
+            except KubernetesError:
+                with self._lock:
+                    self._unanswered_deletions.append(deletion)
+                raise
+            if item["metadata"]["uid"] not in uids:
+                self._objects.remove_deleted(group, item)
+
+    def _pop_unanswered_deletion(self) -> tuple[str, Object, ReflectorGroup] | None:
+        with self._lock:
+            return self._unanswered_deletions.pop() if self._unanswered_deletions else None
 
     def create_service(self, body: dict[str, Any]) -> Object:
         """Create a Service.
@@ -214,6 +240,9 @@ class MirrorWriter:
         try:
             self._access.request("DELETE", path, body=body)
         except KubernetesError as error:
+            if error.status_code is None or error.status_code >= 500:
+                with self._lock:
+                    self._unanswered_deletions.append((path, item, group))
             if error.status_code != 404:
                 raise
         self._objects.remove_deleted(group, item)

@@ -873,3 +873,44 @@ def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka
     assert stage.service() is None
     assert stage.shows() == {}
     assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == []
+
+
+class DeafApi(Api):
+    """An API server whose answer to the deletion of a Service is lost, once; its watches are late.
+
+    :ivar has_deleted: False if the deletion is not carried out either.
+    """
+
+    def __init__(self, *, has_deleted: bool) -> None:
+        super().__init__()
+        self._has_deleted, self._is_lost = has_deleted, False
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry the request out, unless it is the one that is lost."""
+        if method != "DELETE" or "/services/" not in path or self._is_lost:
+            return super().request(method, path, _, body, **more)
+        self._is_lost = True
+        if self._has_deleted:
+            super().request(method, path, _, body, **more)
+        raise KubernetesError("no answer")
+
+
+@pytest.mark.parametrize("has_deleted", [True, False])
+def test_a_deletion_without_an_answer_costs_no_service(*, has_deleted: bool) -> None:
+    """A Service whose deletion got no answer is looked up before the next reconcile: the one that took its
+    place is not deleted for it.
+    """
+    api = DeafApi(has_deleted=has_deleted)
+    stage = Stage(api=api)
+    stage.source.listed = [instance()]
+    stage.reconcile()
+    stage.edited(application="review", serviceName="reviews")
+    with pytest.raises(KubernetesError, match="no answer"):
+        stage.reconcile()
+    assert (stage.service("review") is None) is has_deleted
+    stage.edited(application="review")
+    stage.reconcile()
+    written = [one for one in api.writes if " services/" in one]
+    assert written == [*(["POST services/review"] if has_deleted else []), "DELETE services/reviews"]
+    assert stage.shows() == {"192.0.2.1": True}
+    assert stage.service("reviews") is None
