@@ -124,9 +124,9 @@ class MirrorReconciler:
         if item is None:
             self._forget(key)
             return MirrorResult()
-        self._writer.settle_unanswered_deletions()
         if item["metadata"].get("deletionTimestamp"):
             return self._clean_up_deleted(key, item)
+        self._writer.settle_unanswered_deletions(key[0])
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         try:
             mirror = Mirror.from_object(item)

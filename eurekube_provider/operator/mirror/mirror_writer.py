@@ -22,7 +22,10 @@ from eurekube_provider.kube.access import (
     MERGE_PATCH_TYPE,
     MIRRORS,
     SERVICES,
+    ApiResource,
     KubeAccess,
+    is_api_unavailable,
+    list_objects_by_name,
 )
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.kube.reflector import ReflectorGroup
@@ -53,8 +56,8 @@ class MirrorWriter:
         """Names of slices that the API server refused as existing, though the local copy has no such
         slice.
         """
-        self._unanswered_deletions: list[tuple[str, Object, ReflectorGroup]] = []
-        """Deletions without an answer, by path: the local copy may still show what is gone."""
+        self._unanswered_deletions: dict[str, tuple[ApiResource, Object, ReflectorGroup]] = {}
+        """Deletions without an answer, by UID: the local copy may still show what is gone."""
         self.counts: Counter[tuple[str, str]] = Counter()
         """Number of writes sent, by resource (``services``, ``endpointslices``) and verb."""
 
@@ -80,35 +83,27 @@ class MirrorWriter:
         """
         for name in self.taken_slice_names(namespace):
             is_ours = self._objects.slices.get(namespace, name) is not None
-            query = {"fieldSelector": f"metadata.name={name}"}
-            pages = self._access.pages(ENDPOINT_SLICES.path(namespace), query=query) if not is_ours else ()
-            if not any(page["items"] for page in pages):
+            if is_ours or not list_objects_by_name(self._access, ENDPOINT_SLICES, name, namespace):
                 with self._lock:
                     self._taken.discard((namespace, name))
 
-    def settle_unanswered_deletions(self) -> None:
+    def settle_unanswered_deletions(self, namespace: str) -> None:
         """Have the local copies lack what deletions without an answer removed, since a watch may be late.
 
         Else the Service that took the place of a deleted one would be deleted for it.
 
         :raises KubernetesError: the API server does not say what stands.
         """
-        while deletion := self._pop_unanswered_deletion():
-            path, item, group = deletion
-            kind_path, _, name = path.rpartition("/")
-            try:
-                pages = self._access.pages(kind_path, query={"fieldSelector": f"metadata.name={name}"})
-                uids = {one["metadata"].get("uid") for page in pages for one in page["items"]}
-            except KubernetesError:
-                with self._lock:
-                    self._unanswered_deletions.append(deletion)
-                raise
-            if item["metadata"]["uid"] not in uids:
-                self._objects.remove_deleted(group, item)
-
-    def _pop_unanswered_deletion(self) -> tuple[str, Object, ReflectorGroup] | None:
         with self._lock:
-            return self._unanswered_deletions.pop() if self._unanswered_deletions else None
+            unanswered = list(self._unanswered_deletions.items())
+        for uid, (resource, item, group) in unanswered:
+            if key_of(item)[0] != namespace:
+                continue
+            there = list_objects_by_name(self._access, resource, key_of(item)[1], namespace)
+            if all(one["metadata"].get("uid") != uid for one in there):
+                self._objects.remove_deleted(group, item)
+            with self._lock:
+                self._unanswered_deletions.pop(uid, None)
 
     def create_service(self, body: dict[str, Any]) -> Object:
         """Create a Service.
@@ -195,7 +190,7 @@ class MirrorWriter:
 
     def delete_service(self, service: Object) -> None:
         """Delete a mirror's Service if it still is as it was read."""
-        self._delete("services", SERVICES.path(*key_of(service)), service, self._objects.services)
+        self._delete(SERVICES, service, self._objects.services)
 
     def write_slices(self, plan: SlicePlan) -> None:
         """Write the slices of one Service: create first, then update, then delete."""
@@ -217,7 +212,7 @@ class MirrorWriter:
 
     def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a mirror's slice if it still is as it was read."""
-        self._delete("endpointslices", ENDPOINT_SLICES.path(*key_of(item)), dict(item), self._objects.slices)
+        self._delete(ENDPOINT_SLICES, dict(item), self._objects.slices)
 
     def set_finalizer(self, mirror: Object, *, present: bool) -> bool:
         """Add or remove the mirror's finalizer and keep those of others; see :func:`set_finalizer`."""
@@ -228,21 +223,21 @@ class MirrorWriter:
         path = MIRRORS.path(*key_of(mirror), "status")
         return self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH_TYPE)
 
-    def _delete(self, resource: str, path: str, item: Object, group: ReflectorGroup) -> None:
+    def _delete(self, resource: ApiResource, item: Object, group: ReflectorGroup) -> None:
         metadata = item["metadata"]
         body = {
             "preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
             "propagationPolicy": "Background",
         }
-        self._count_write(resource, "delete", item)
+        self._count_write(resource.plural, "delete", item)
         if self.is_dry:
             return
         try:
-            self._access.request("DELETE", path, body=body)
+            self._access.request("DELETE", resource.path(*key_of(item)), body=body)
         except KubernetesError as error:
-            if error.status_code is None or error.status_code >= 500:
+            if is_api_unavailable(error):
                 with self._lock:
-                    self._unanswered_deletions.append((path, item, group))
+                    self._unanswered_deletions[metadata["uid"]] = (resource, item, group)
             if error.status_code != 404:
                 raise
         self._objects.remove_deleted(group, item)

@@ -43,8 +43,10 @@ class Api:
         self.fails: KubernetesError | None = None
         self._versions = itertools.count(1)
 
-    def get(self, path: str) -> Object:
-        """Return a copy of one object, or raise 404."""
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
+        """Return a copy of one object, or raise 404; with a query, list the objects below a path."""
+        if query is not None:
+            return next(self.pages(path, query))
         if path not in self.objects:
             raise KubernetesError("there is none", status_code=404)
         return copy.deepcopy(self.objects[path])

@@ -914,3 +914,27 @@ def test_a_deletion_without_an_answer_costs_no_service(*, has_deleted: bool) -> 
     assert written == [*(["POST services/review"] if has_deleted else []), "DELETE services/reviews"]
     assert stage.shows() == {"192.0.2.1": True}
     assert stage.service("reviews") is None
+
+
+def test_a_deleted_mirror_is_cleaned_up_though_lists_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a deleted namespace the right to list may end first: a deletion without an answer does not keep the
+    finalizer of a deleted mirror.
+    """
+    api = DeafApi(has_deleted=True)
+    stage = Stage(api=api)
+    stage.source.listed = [instance()]
+    stage.reconcile()
+    stage.edited(application="review", serviceName="reviews")
+    with pytest.raises(KubernetesError, match="no answer"):
+        stage.reconcile()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise KubernetesError("forbidden", status_code=403)
+
+    monkeypatch.setattr(api, "pages", refuse)
+    with pytest.raises(KubernetesError, match="forbidden"):
+        stage.reconcile()
+    stage.deleted()
+    stage.reconcile()
+    assert stage.service() is None
+    assert stage.service("reviews") is None

@@ -72,17 +72,14 @@ class Scene:
         """Pass a write to the API server."""
         return self.api.request(*given, **more)
 
-    def get(self, path: str) -> Object:
-        """Read one object from the API server."""
-        return self.api.get(path)
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
+        """Read one object from the API server, or list those that a query selects."""
+        return self.api.get(path, query)
 
     def pages(
         self, path: str, *_: object, query: Mapping[str, str] | None = None, **__: object
     ) -> Iterator[Object]:
         """List the objects of a kind; a list with a query is counted as one that begins a watch."""
-        if "fieldSelector" in (query or {}):
-            yield from self.api.pages(path, query)
-            return
         self.lists += query is not None
         items = [
             copy.deepcopy(item)
