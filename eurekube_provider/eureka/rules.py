@@ -165,16 +165,7 @@ def can_update_without_read(record: InstanceRecord, now: float) -> bool:
     held, at = record.instance, record.confirmed_at
     if held is None or not record.is_confirmed or at is None or now - at >= windows.LONGEST_LIST_LAG_SECONDS:
         return False
-    in_doubt = (
-        record.unanswered_registration,
-        record.unanswered_override,
-        record.override_changed_at,
-        record.lost_by_owner,
-        record.lost_overridden_instance,
-    )
-    return all(one is None for one in (*in_doubt, record.checks_by_url)) and not (
-        held.is_overridden or record.former_owners
-    )
+    return record.lost_by_owner is None and not _is_in_doubt(record, held)
 
 
 def lost_version_if_certain(record: InstanceRecord, owner: str) -> Instance | None:
@@ -188,15 +179,21 @@ def lost_version_if_certain(record: InstanceRecord, owner: str) -> Instance | No
     lost = (record.lost_by_owner or {}).get(owner)
     if lost is None or lost.last_dirty_timestamp_ms is None or record.instance is not None:
         return None
-    in_doubt = (
+    return None if _is_in_doubt(record, lost) else lost
+
+
+def _is_in_doubt(record: InstanceRecord, version: Instance) -> bool:
+    """Return whether a write of this process may still come over a version of an instance, a status stands
+    over it, or a server may know another owner.
+    """
+    doubts = (
         record.unanswered_registration,
         record.unanswered_override,
         record.override_changed_at,
         record.lost_overridden_instance,
         record.checks_by_url,
     )
-    is_certain = all(one is None for one in in_doubt) and not (lost.is_overridden or record.former_owners)
-    return lost if is_certain else None
+    return version.is_overridden or bool(record.former_owners) or any(one is not None for one in doubts)
 
 
 def adapt_to_registered(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
