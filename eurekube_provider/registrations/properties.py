@@ -348,7 +348,7 @@ INSTANCE_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID_MARK: ("application", "instance_id", "port"),
 }
-"""What the check of a EurekaInstance derives, with its sources; a secret where one of them is."""
+"""The properties that a EurekaInstance's check derives, with their sources; secret where one of these is."""
 
 APPLICATION_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     "zone": ("metadata",),

@@ -39,7 +39,7 @@ def split_at_instances(pieces: Iterable[bytes]) -> Iterator[bytes]:
         whole = b""
         for part in parts:
             whole += part
-            if part.endswith(b'":') and not part.endswith(b'"instance":'):
+            if whole.endswith(b'":') and not whole.endswith(b'"instance":'):
                 whole += INSTANCE_START  # the value of another field, such as metadata
                 continue
             yield whole

@@ -264,8 +264,8 @@ def lose(cluster: EurekaCluster, peers: Peers, notes: RecordingNotes) -> Instanc
 def test_what_the_only_server_forgot_is_registered_without_a_read(
     urls: tuple[str, ...], status: Status
 ) -> None:
-    """What the only server forgot stands again after one batch, as old as it was, or by a millisecond newer
-    with other contents. Of several servers another one may hold it: they are read.
+    """An instance that the only server forgot stands again after one batch, as old as it was, or by a
+    millisecond newer with other contents. Of several servers another one may hold it: they are read.
     """
     cluster, notes = EurekaCluster(urls), RecordingNotes()
     cluster.clock.advance(3_600_000)

@@ -329,7 +329,7 @@ FORGOTTEN = replace(written(None), lost_by_owner={OWNER: NEWER})
     ],
 )
 def test_what_is_registered_again_without_a_read(fault: str, record: InstanceRecord, gives_way: bool) -> None:
-    """What the only server forgot is registered without a read only if nothing about it is in doubt."""
+    """A forgotten instance is registered without a read only if nothing about it is in doubt."""
     assert (rules.lost_version_if_certain(record, OWNER) is not None) is gives_way, fault
 
 
