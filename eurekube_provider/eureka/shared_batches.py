@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS_PER_BATCH, ItemResponse
@@ -54,7 +54,7 @@ class _ThreadItems:
 
     make_items: MakeItems
     most_items: int
-    wake_up: threading.Event = field(default_factory=threading.Event)
+    wake_up: threading.Event
     together: Sequence[_ThreadItems] = ()
     answers: Sequence[ItemResponse] = ()
     error: BaseException | None = None
@@ -85,7 +85,7 @@ class SharedBatches:
         """
         if most_items > MOST_SHARED_ITEMS:
             return self._send(make_items())
-        mine = _ThreadItems(make_items, most_items)
+        mine = _ThreadItems(make_items, most_items, threading.Event())
         with self._lock:
             if self._under_way < MOST_REQUESTS_UNDER_WAY:
                 self._under_way += 1

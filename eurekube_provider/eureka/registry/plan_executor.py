@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eurekube_provider.core.plan import Action, Plan, PlanOutcome
 from eurekube_provider.eureka.notes import ChangeOrder
@@ -27,7 +27,7 @@ class _PendingPlan:
     """A plan that waits until no other one of its applications is under way, or is under way itself."""
 
     applications: frozenset[str]
-    may_begin: threading.Event = field(default_factory=threading.Event)
+    may_begin: threading.Event
 
 
 class PlanExecutor:
@@ -57,7 +57,8 @@ class PlanExecutor:
         if not self._may_share_requests(plan, owner) or not self._do_batches_reach_all(lease_count):
             with self._without_sharing:
                 return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
-        one = _PendingPlan(frozenset(change.instance.application for change in plan.changes))
+        applications = frozenset(change.instance.application for change in plan.changes)
+        one = _PendingPlan(applications, threading.Event())
         with self._lock:
             self.waiting.append(one)
             self._begin_unblocked_plans()

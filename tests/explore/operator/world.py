@@ -522,10 +522,16 @@ def owned() -> Iterator[None]:
 
 
 def own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
-    """Replace default arguments of a module's functions that are functions of the module ``time``."""
+    """Replace default arguments of a module's functions that are functions of the module ``time``.
+
+    :raises AssertionError: a dataclass makes a real lock or event, for which all simulated threads wait.
+    """
     for thing in list(vars(module).values()):
         if getattr(thing, "__module__", None) != module.__name__:
             continue
+        for one in getattr(thing, "__dataclass_fields__", {}).values():
+            is_real = getattr(one.default_factory, "__module__", "") == threading.__name__
+            assert not is_real, f"{thing.__qualname__}.{one.name} is made by the real module threading"
         for function in list(vars(thing).values()) if isinstance(thing, type) else [thing]:
             positional = getattr(function, "__defaults__", None)
             if positional and any(_of_time(one) is not one for one in positional):
