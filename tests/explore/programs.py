@@ -257,8 +257,9 @@ SECOND_THOUGHTS = (
          is_refreshed=False),
     Edit("application: renamed with an alias", {"a": _TWO}, {"b": application("b", "c")},
          aliases={"b": "a"}, is_refreshed=False),
-    _back("application: renamed with an alias", {"a": _TWO}, {"b": application("b", "c")},
-          aliases={"b": "a", "a": "b"}),
+    # With ids of their own: what a refresh finds gone is made again under its new name.
+    _back("application: renamed with an alias", {"a": _at_ids("vm-1", "vm-2")},
+          {"b": _at_ids("vm-2", "vm-3")}, aliases={"b": "a", "a": "b"}),
     Edit("application: renamed with an alias, and removed", {"a": _TWO}, {"b": _TWO}, {},
          aliases={"b": "a"}, runs=1, is_refreshed=False),
     Edit("create, and not", {}, _PLAIN, {}, runs=1, faults=_LOSSES),
