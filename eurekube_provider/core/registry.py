@@ -186,6 +186,8 @@ class Figures:
     :ivar refused_instances: how many instances the registry last refused to renew.
     :ivar share_warning: a warning about this process's share of the instances; empty for none.
     :ivar renewed_for_stacks: the instances that are renewed on behalf of stacks.
+    :ivar may_have_lost_memory: True if a server was restarted so lately that it may have forgotten an
+        instance that still runs, and that has not registered again yet.
     """
 
     servers: Sequence[RegistryServer] = ()
@@ -202,6 +204,7 @@ class Figures:
     overdue_seconds: float = 0.0
     refused_instances: int = 0
     renewed_for_stacks: Sequence[Instance] = ()
+    may_have_lost_memory: bool = False
 
 
 class RegistryListener(Protocol):

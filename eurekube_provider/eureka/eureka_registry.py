@@ -255,6 +255,7 @@ class EurekaRegistry:
             renewed_for_stacks=[one for one in self.renewals.renewed_instances() if is_owned_by_stack(one)]
             if in_full
             else [],
+            may_have_lost_memory=self.restarts.may_have_lost_memory,
         )
 
     def start_leading(self, expected: int) -> None:

@@ -239,9 +239,9 @@ class ApplicationReconciler:
 
     def restart_hold_times(self, key: MirrorKey) -> None:
         """Begin again to count the time for which a mirror's missing instances are held, since Eureka does
-        not answer.
+        not answer, or a server was restarted lately.
 
-        A server that was restarted knows no instances, and they need time to register there again.
+        Such a server knows no instances, and they need time to register there again.
         """
         # In a copy: other Eurekas' mirrors are written meanwhile.
         for place in [one for one in list(self._held) if one[0] == key]:

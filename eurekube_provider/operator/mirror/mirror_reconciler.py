@@ -184,6 +184,8 @@ class MirrorReconciler:
             paused = merge_problems_by_reason([Problem(MirrorCondition.PAUSED, sentence)])
             return MirrorResult(replace(report, problems=paused))
         self._writer.forget_freed_slice_names(key[0])
+        if figures.may_have_lost_memory:
+            self.applications.restart_hold_times(key)
         round_ = make_round(is_frozen=False)
         self._sync_services_and_slices(round_)
         self.applications.released.discard(key)

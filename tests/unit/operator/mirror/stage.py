@@ -119,6 +119,7 @@ class Source:
     :ivar absent: instances that no server holds, and of which none says that it ever did.
     :ivar asked: the keys of the instances about which every server was asked.
     :ivar urls: the servers that are read.
+    :ivar was_restarted_lately: True if one of them may have lost its memory.
     """
 
     def __init__(self) -> None:
@@ -130,7 +131,7 @@ class Source:
         self.asked: list[InstanceKey] = []
         self.state: RegistryCondition = Healthy()
         self.read_at: float | None = 1_000_000.0
-        self.is_silent = False
+        self.is_silent = self.was_restarted_lately = False
         self.was_read: Callable[[], None] = lambda: None
 
     def call_after_reads(self, was_read: Callable[[], None]) -> None:
@@ -164,7 +165,7 @@ class Source:
         """Return the servers and the time of the last reading."""
         assert not in_full
         servers = [RegistryServer(url, True, 0.0, "", None, {}, Distribution()) for url in self.urls]
-        return Figures(servers, read_at=self.read_at)
+        return Figures(servers, read_at=self.read_at, may_have_lost_memory=self.was_restarted_lately)
 
 
 def group_by_application(instances: Iterable[Instance]) -> dict[str, list[Instance]]:

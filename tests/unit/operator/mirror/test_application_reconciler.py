@@ -134,6 +134,26 @@ def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
     assert stage.shows() == {"192.0.2.3": True}
 
 
+def test_time_of_vanished_instances_begins_when_a_restarted_server_may_list_them_again() -> None:
+    """What a restarted server does not list is held for the whole hold time after the time in which it may
+    register again.
+    """
+    stage = Stage(application="review", holdSeconds=60)
+    stage.source.listed = [instance(1), instance(2), instance(3)]
+    stage.reconcile()
+    stage.source.listed = [instance(2), instance(3)]
+    stage.source.was_restarted_lately = True
+    for _ in range(8):
+        stage.reconcile()
+        stage.now += 15.0
+    stage.source.was_restarted_lately = False
+    stage.now += 44.0
+    assert stage.reconcile().expired_instance_names == ()
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True, "192.0.2.3": True}
+    stage.now += 1.0
+    assert stage.reconcile().expired_instance_names == ("REVIEW vm-1",)
+
+
 def test_a_lost_name_is_reported_and_keeps_its_addresses() -> None:
     """A host name that no longer resolves keeps the addresses of the last good answer, and Unresolvable is
     reported.
