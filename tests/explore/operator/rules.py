@@ -82,6 +82,11 @@ DOUBLED_MS = 120_000
 contradicts them, and read every 15 s.
 """
 
+SETTLING_NAMESAKE_MS = 5_000
+"""Milliseconds within which only the operator that took a pod out knows that a server's late OUT_OF_SERVICE
+over the next pod of its name is not a person's, see docs/about/weaknesses.md.
+"""
+
 Key = tuple[str, str]
 
 Place = tuple[str, str, str]
@@ -149,6 +154,7 @@ class Witness:
         self._refused: set[str] = set()
         self._paused: set[str] = set()
         self._may_lack: set[Place] = set()
+        self._may_stay_out: set[Place] = set()
         self._ready: set[str] = set()
         self._restarted_ms: dict[str, int] = {}
         self._removed_by_stack: set[str] = set()
@@ -269,6 +275,8 @@ class Witness:
         self._taken_out_ms[place] = self.world.now_ms
         if self.world.cluster.cut or self.world.cluster.down:
             self.parted()
+        if any(self._found(server, place[1:]) is None for _, server in self._reachable()):
+            self._ended.add(place)  # one that was restarted has nothing whose status it could set
 
     def put_back(self, place: Place) -> None:
         """Note that a person has cleared the status; a server that is cut off keeps it."""
@@ -310,9 +318,22 @@ class Witness:
         seen.
         """
         self.take_over_ms = TAKE_OVER_MS
+        self.process_ended()
         if self._is_forgotten:
             (server,) = self.world.cluster.servers.values()
             self._may_lack_kept([place for place in self.standings if not self._found(server, place[1:])])
+
+    def process_ended(self) -> None:
+        """Note that what an operator alone knew is lost: which pods it had just taken out, whose names
+        others have by now.
+        """
+        if len(self.world.cluster.urls) > 1:
+            since_ms = self.world.now_ms - SETTLING_NAMESAKE_MS
+            self._may_stay_out |= {
+                place
+                for place in self._ended
+                if (standing := self.standings.get(place)) and standing.since_ms > since_ms
+            }
 
     def restarted(self, url: str) -> None:
         """Note that a server has lost its memory."""
@@ -538,6 +559,8 @@ class Witness:
                 self._violated(f"{key[1]} is missing at {url} in the end")
                 continue
             status = self.overridden.get(place, instance.status)
+            if place in self._may_stay_out and lease.holder.status == "OUT_OF_SERVICE":
+                continue
             if lease.holder.status != status and not (
                 place in self._ended and lease.holder.status == instance.status
             ):
