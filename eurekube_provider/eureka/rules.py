@@ -513,6 +513,13 @@ def are_only_some_out_of_service(servers: ServerAnswers) -> bool:
     return servers.have_all_answered and not is_everywhere and Status.OUT_OF_SERVICE in held
 
 
+def instances_out_of_service_at_some(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
+    """Return the instances that look taken out by a person in some servers' lists, and not in others'."""
+    seen = [(one, looks_set_by_a_person(one)) for listed in lists for one in listed]
+    others = {one.key for one, is_out in seen if not is_out}
+    return [one for one, is_out in seen if is_out and one.key in others]
+
+
 def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: bool) -> InstanceVerdict:
     """Judge an instance that is no longer listed, and that no server says has left.
 

@@ -191,15 +191,15 @@ class InstanceTable:
                 as_sent = replace(one, status=own, overridden_status=Status.UNKNOWN)
                 record.unanswered_registration = UnansweredWrite(as_sent, self.clock())
 
-    def note_override_change(self, instance: Instance) -> None:
-        """Note that an override is about to be set or cleared.
+    def note_override_change(self, instance: Instance, seconds_ago: float = 0.0) -> None:
+        """Note that an override is about to be set or cleared, or that a former leader may have done so.
 
         Every server will be checked for it: a server may tell another one of the override again later.
         """
         if len(self._urls) < 2:
             return
         with self._locked_record(instance.key) as record:
-            record.override_changed_at = self.clock()
+            record.override_changed_at = self.clock() - seconds_ago
             self._plan_checks(record, instance)
 
     def due_checks(self, url: str) -> list[PlannedCheck]:

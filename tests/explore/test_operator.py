@@ -373,6 +373,16 @@ def test_a_new_leader_learns_which_server_holds_an_earlier_status() -> None:
     assert not failure, failure
 
 
+@pytest.mark.parametrize("at", [17, 20, 21])
+def test_a_new_leader_takes_off_our_status_over_the_next_pod(at: int) -> None:
+    """An OUT_OF_SERVICE that came to one server over the next pod of a name is taken off by the next leader,
+    since a person's would be at all servers.
+    """
+    replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
+    failure = tried(replaced, {at: Fault.KILLED_AFTER}, Setup(2, mode=BatchMode.BATCH))
+    assert not failure, failure
+
+
 def test_a_spec_that_is_changed_and_changed_back_unseen_is_reported() -> None:
     """The status names the latest generation, even if the spec was changed and changed back while no watch
     worked.

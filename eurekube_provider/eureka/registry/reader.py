@@ -16,8 +16,8 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError, Reg
 from eurekube_provider.core.identity import CLUSTER_UID_KEY
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.peers import Peers, merge_lists
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from eurekube_provider.eureka.registry.repair import Repair
@@ -59,6 +59,7 @@ class Reader:
             find_known=peers.table.get,
         )
         self._reads_everywhere = False
+        self._led_since = 0.0
         self._urls_to_list: set[str] = set()  # not listed yet since this replica came to lead
         self._is_followed = False
         self._listed: list[Instance] = []
@@ -95,6 +96,7 @@ class Reader:
 
         :param may_follow_another_leader: True if another replica may have led a moment ago.
         """
+        self._led_since = time.time()
         if may_follow_another_leader:
             self._reachability.await_list_after_takeover()
         try:
@@ -210,9 +212,11 @@ class Reader:
             everywhere = are_several and (
                 self._restarts.may_have_lost_memory or (reads_everywhere and not as_new_leader)
             )
+            lists: Mapping[str, list[Instance]] = {}
             silent: Mapping[str, RegistryError] = {}
             if everywhere:
-                listed, silent = self._peers.list_everywhere()
+                lists, silent = self._peers.ask_all_or_raise(lambda peer: peer.list_instances())
+                listed = merge_lists(lists.values())
             else:
                 in_doubt = as_new_leader or self._needs_full_list
                 listed = self._fetcher.read(
@@ -233,9 +237,23 @@ class Reader:
                 if self._reachability.awaits_list_after_takeover:
                     self._urls_to_list = set(silent)
             if self._reachability.would_list_end_takeover(asked_at) and (everywhere or not are_several):
+                self._check_late_overrides_of_former_leader(lists.values())
                 self._reachability.stop_awaiting_list_after_takeover()
         if not as_new_leader:  # else soon, on the thread that reads: nothing else waits for it
             self._stacks.renew_suggested_by_list()
+
+    def _check_late_overrides_of_former_leader(self, lists: Iterable[Sequence[Instance]]) -> None:
+        """Have the servers checked for an OUT_OF_SERVICE that the former leader gave to a pod, and that came
+        to some of them over the next pod of its name: that leader alone knew that no person had set it.
+
+        What a person sets is at all servers by the time of the check; a pod that was registered longer ago is
+        left as it is.
+        """
+        since_ms = (self._led_since - windows.STATUS_MAY_RETURN_SECONDS) * 1000
+        for one in rules.instances_out_of_service_at_some(lists):
+            if one.written_at_ms >= since_ms and self._ownership.is_renewed_by_this_operator(one):
+                # So long ago that only what is not at all servers is undone.
+                self._table.note_override_change(one, windows.SENT_STATUS_ARRIVAL_SECONDS)
 
     @property
     def _needs_full_list(self) -> bool:

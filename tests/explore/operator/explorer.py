@@ -234,7 +234,6 @@ class Explored:
         self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
 
     def _killed(self, _: Process) -> None:
-        self.witness.process_ended()
         self.world.cluster.clock.run_after(RESTART_MS, self._restart)
 
     def _restart(self) -> None:

@@ -82,11 +82,6 @@ DOUBLED_MS = 120_000
 contradicts them, and read every 15 s.
 """
 
-SETTLING_NAMESAKE_MS = 5_000
-"""Milliseconds within which only the operator that took a pod out knows that a server's late OUT_OF_SERVICE
-over the next pod of its name is not a person's, see docs/about/weaknesses.md.
-"""
-
 Key = tuple[str, str]
 
 Place = tuple[str, str, str]
@@ -154,7 +149,6 @@ class Witness:
         self._refused: set[str] = set()
         self._paused: set[str] = set()
         self._may_lack: set[Place] = set()
-        self._may_stay_out: set[Place] = set()
         self._ready: set[str] = set()
         self._restarted_ms: dict[str, int] = {}
         self._removed_by_stack: set[str] = set()
@@ -318,22 +312,9 @@ class Witness:
         seen.
         """
         self.take_over_ms = TAKE_OVER_MS
-        self.process_ended()
         if self._is_forgotten:
             (server,) = self.world.cluster.servers.values()
             self._may_lack_kept([place for place in self.standings if not self._found(server, place[1:])])
-
-    def process_ended(self) -> None:
-        """Note that what an operator alone knew is lost: which pods it had just taken out, whose names
-        others have by now.
-        """
-        if len(self.world.cluster.urls) > 1:
-            since_ms = self.world.now_ms - SETTLING_NAMESAKE_MS
-            self._may_stay_out |= {
-                place
-                for place in self._ended
-                if (standing := self.standings.get(place)) and standing.since_ms > since_ms
-            }
 
     def restarted(self, url: str) -> None:
         """Note that a server has lost its memory."""
@@ -559,8 +540,6 @@ class Witness:
                 self._violated(f"{key[1]} is missing at {url} in the end")
                 continue
             status = self.overridden.get(place, instance.status)
-            if place in self._may_stay_out and lease.holder.status == "OUT_OF_SERVICE":
-                continue
             if lease.holder.status != status and not (
                 place in self._ended and lease.holder.status == instance.status
             ):

@@ -678,6 +678,18 @@ def test_a_status_at_some_servers_only_was_sent_again(
     ), fault
 
 
+def test_what_is_out_of_service_at_some_servers_alone_is_found() -> None:
+    """An instance that looks taken out at one server and not at another is found; one that is out at
+    all servers, or that carries Eurekube's mark, is not.
+    """
+    out = replace(ONE, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    other = replace(out, instance_id="other")
+    assert rules.instances_out_of_service_at_some([[ONE], [out, other]]) == [out]
+    assert rules.instances_out_of_service_at_some([[out, ONE]]) == [out]
+    assert rules.instances_out_of_service_at_some([[out], [out]]) == []
+    assert rules.instances_out_of_service_at_some([[ONE], [rules.add_leaving_mark(out)]]) == []
+
+
 @pytest.mark.parametrize(
     ("fault", "held", "are_all", "have_servers_warmed_up", "verdict"),
     [

@@ -303,6 +303,27 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         registry.stop()
 
 
+def test_who_takes_over_checks_what_is_out_at_some_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are checked for an OUT_OF_SERVICE that only some of them have over what was registered shortly
+    before the take-over: the former leader may have set it. What is older, or somebody else's, is left.
+    """
+    monkeypatch.setattr(windows, "LIST_LAG_SECONDS", 0.0)
+    now_ms = int(time.time() * 1000)
+    young = replace(instance("young"), last_dirty_timestamp_ms=now_ms - 20_000)
+    old = replace(instance("old"), last_dirty_timestamp_ms=now_ms - 3_600_000)
+    others = replace(instance("others"), metadata={}, last_dirty_timestamp_ms=now_ms - 20_000)
+    up = [young, old, others]
+    out = [replace(one, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE) for one in up]
+    servers = TwoServers(out)
+    servers.peers[0].list_instances = lambda: up  # type: ignore[method-assign]
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
+    registry.start_leading(0)
+    assert all(registry.table.copy_record(one.key).override_changed_at is None for one in up)
+    registry.reader.read()
+    checked = [one for one in up if registry.table.copy_record(one.key).override_changed_at is not None]
+    assert checked == [young]
+
+
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A take-over does not wait for a first server that hangs, and reads the list of the second one."""
     monkeypatch.setattr(windows, "SERVER_GRACE_SECONDS", 30.0)
