@@ -78,6 +78,12 @@ class WriteNotes:
         """
         return False
 
+    def is_superseded_version(self, older: Instance, newer: Instance) -> bool:  # noqa: ARG002 - a registry knows
+        """Return whether one server's version of an instance is what another syncer of this operator had
+        registered before it was handed over, of which the server does not know.
+        """
+        return False
+
     @property
     def most_servers_at_one_url(self) -> int:
         """The number of servers that may answer at one URL: a run does not know it, and assumes more than

@@ -383,6 +383,19 @@ def test_a_new_leader_takes_off_our_status_over_the_next_pod(at: int) -> None:
     assert not failure, failure
 
 
+def test_what_a_server_missed_of_a_hand_over_is_removed() -> None:
+    """A pod's instance leaves servers that disagree about which of two syncers has it, since they did not reach
+    each other, and the operator that handed it over is gone. The syncers do not have each other look for ever.
+    """
+    moved = together(
+        ("the cluster is renamed", 0.0),
+        ("a syncer gives up what another one wants", 0.0),
+        ("the cluster is renamed while pods are replaced", 5.0),
+    )
+    failure = tried(moved, {51: servers_lose_each_other}, Setup(2))
+    assert not failure, failure
+
+
 def test_a_spec_that_is_changed_and_changed_back_unseen_is_reported() -> None:
     """The status names the latest generation, even if the spec was changed and changed back while no watch
     worked.

@@ -85,6 +85,10 @@ class RegistryWriteNotes(WriteNotes):
         """Return whether another cluster with this cluster's name registered an instance."""
         return self._ownership.is_of_other_cluster_of_same_name(instance)
 
+    def is_superseded_version(self, older: Instance, newer: Instance) -> bool:
+        are_ours = all(map(self._ownership.is_owned_under_any_name_of_this_cluster, (older, newer)))
+        return are_ours and older.written_at_ms < newer.written_at_ms
+
     @property
     def most_servers_at_one_url(self) -> int:
         """The number of servers that answer at one URL."""

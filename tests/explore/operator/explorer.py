@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +30,9 @@ CALM_SECONDS = 75.0
 """Seconds from the last disturbance until everything must be as the cluster wants; a brake may add a
 minute.
 """
+
+MOST_READS_A_SECOND = 300
+"""The most reads of all servers in a second: more are sent only where reads cause each other."""
 
 RESTART_MS = 2_000
 
@@ -229,6 +233,9 @@ class Explored:
         while self.world.now_ms < end and not self.witness.violations:
             self._pass(min(5.0, (end - self.world.now_ms) / 1000))
         self.witness.compare()
+        a_second = Counter(int(line[:7]) // 1000 for line in self.world.trace if " GET " in line)
+        if a_second and max(a_second.values()) > MOST_READS_A_SECOND:
+            self.outcome.violations.append(f"it asks servers {max(a_second.values())} times in a second")
 
     def _pass(self, seconds: float) -> None:
         self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))

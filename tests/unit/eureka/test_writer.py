@@ -463,6 +463,22 @@ def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Serve
     assert servers.holding().keys() == set(URLS)
 
 
+@pytest.mark.parametrize("is_superseded", [True, False])
+def test_what_a_server_missed_of_a_hand_over_is_removed(
+    servers: Servers, is_superseded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removal takes a server's older version of another syncer of this operator, and nobody else's."""
+    *others, last = servers.peers.peers
+    for peer in others:
+        peer.register(replace(ONE, last_dirty_timestamp_ms=2000))
+    stars = {OWNER_KEY: "cluster/eks/shop/stars"}
+    last.register(replace(ONE, metadata=stars, last_dirty_timestamp_ms=1000))
+    monkeypatch.setattr(servers, "is_superseded_version", lambda *_: is_superseded)
+    errors = removed(servers, in_a_batch=False)
+    assert bool(errors) is not is_superseded
+    assert servers.holding().keys() == (set() if is_superseded else set(URLS))
+
+
 REQUESTS = {
     "one more": (plan([ONE], [], OURS), {1: {"POST": 1, "GET": 1}, 3: {"POST": 1, "GET": 3}}),
     "changed": (

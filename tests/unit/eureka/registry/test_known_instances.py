@@ -151,3 +151,17 @@ def test_what_needs_no_read_before_an_update() -> None:
     )
     registry.reachability.await_list_after_takeover()
     assert not registry.instances.registered_instance_if_certain(update)
+
+
+def test_what_a_hand_over_replaced_is_older_and_of_the_same_cluster() -> None:
+    """A version is superseded if both it and the newer one belong to syncers of this cluster."""
+    registry = Holding().registry()
+    newer = replace(instance("vm"), last_dirty_timestamp_ms=2000)
+    older = replace(
+        newer, metadata={**newer.metadata, "eurekube.owner": f"{OWNER}-b"}, last_dirty_timestamp_ms=1000
+    )
+    stacks = replace(older, metadata={"eurekube.owner": "stack/o/p/s/n"})
+    assert registry.instances.is_superseded_version(older, newer)
+    assert not registry.instances.is_superseded_version(newer, older)
+    assert not registry.instances.is_superseded_version(stacks, newer)
+    assert not registry.instances.is_superseded_version(older, replace(newer, metadata=stacks.metadata))
