@@ -256,7 +256,7 @@ class Controller:
         if not isinstance(found, ClusterOwner) or not self._settings.watches_namespace(found.namespace):
             return
         if found.cluster == self._cluster.name or found.cluster in self._previous_names():
-            self._queue.add((found.namespace, found.syncer))
+            self._queue.add_rested((found.namespace, found.syncer))
 
     def enqueue_all(self) -> None:
         """Queue every syncer for a reconcile, after the syncers that are queued because they changed."""

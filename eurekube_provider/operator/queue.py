@@ -20,6 +20,9 @@ K = TypeVar("K")
 FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.5, 60.0
 """Delays in seconds of a key's first retry, and of its retries after many failures."""
 
+REST_SECONDS = 0.1
+"""Seconds between two hand-outs of a key for changes that other keys' work may have caused."""
+
 SINGLE_GROUP = ""
 """Name of the group of an undivided queue."""
 
@@ -47,6 +50,7 @@ class WorkQueue(Generic[K]):
         self._due: dict[K, tuple[float, str]] = {}  # when, and in which group
         self._later_number = 0
         self._failures: dict[K, int] = {}
+        self._taken_at: OrderedDict[K, float] = OrderedDict()  # of the last REST_SECONDS
         self._closed = False
 
     def divide_into_groups(self, groups: Iterable[str], group_of: Callable[[K], str]) -> None:
@@ -86,6 +90,18 @@ class WorkQueue(Generic[K]):
             if key not in self._due or due < self._due[key][0]:
                 self._schedule_key(key, due, group)
 
+    def add_rested(self, key: K) -> None:
+        """Hand ``key`` out as soon as a worker is free, at the earliest :data:`REST_SECONDS` after last time:
+        two keys whose work adds each other would else keep all servers busy.
+        """
+        with self._lock:
+            ends = self._taken_at.get(key, -REST_SECONDS) + REST_SECONDS
+        seconds = ends - time.monotonic()
+        if seconds > 0:
+            self.add_after(key, seconds)
+        else:
+            self.add(key)
+
     def retry(self, key: K) -> float:
         """Hand ``key`` out after a delay that doubles with each failure; return the delay in seconds."""
         with self._lock:
@@ -123,9 +139,17 @@ class WorkQueue(Generic[K]):
                     if not self._has_waiting_keys():
                         self._drained.notify_all()
                     self._working.add(key)
+                    self._note_taken(key, now)
                     return key
                 mine.condition.wait(mine.later[0][0] - now if mine.later else None)
             return None
+
+    def _note_taken(self, key: K, now: float) -> None:
+        """Note when a key was handed out, and forget those of before the last :data:`REST_SECONDS`."""
+        self._taken_at.pop(key, None)
+        self._taken_at[key] = now
+        while next(iter(self._taken_at.values())) < now - REST_SECONDS:
+            self._taken_at.popitem(last=False)
 
     def done(self, key: K) -> None:
         """Let ``key`` be handed out again, since its worker has finished."""

@@ -384,8 +384,8 @@ def test_a_new_leader_takes_off_our_status_over_the_next_pod(at: int) -> None:
 
 
 def test_what_a_server_missed_of_a_hand_over_is_removed() -> None:
-    """A pod's instance leaves servers that disagree about which of two syncers has it, since they did not reach
-    each other, and the operator that handed it over is gone. The syncers do not have each other look for ever.
+    """A pod leaves servers that disagree about which of two syncers has it, and nobody knows of a hand-over;
+    the syncers do not have each other look for ever.
     """
     moved = together(
         ("the cluster is renamed", 0.0),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from eurekube_provider.operator.queue import FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS, WorkQueue
 from eurekube_provider.runtime.backoff import backoff_seconds
 
@@ -99,6 +101,23 @@ def test_of_several_later_looks_the_earliest_is_kept() -> None:
     assert queue.get() == "end"
     queue.add_after("a", 0.01)
     assert queue.get() == "a"
+
+
+def test_two_keys_that_add_each_other_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that others' work adds is handed out at once, and again only after a rest."""
+    monkeypatch.setattr("eurekube_provider.operator.queue.REST_SECONDS", 0.3)
+    queue: WorkQueue[str] = WorkQueue()
+    began = time.monotonic()
+    for other in "abab":
+        queue.add_rested(other)
+        assert queue.get() == other
+        queue.done(other)
+        if other == "b" and time.monotonic() - began < 0.3:
+            began_again = time.monotonic()
+    assert began_again - began < 0.25
+    assert time.monotonic() - began >= 0.3
+    queue.add("a")
+    assert queue.get() == "a"  # what changed itself waits for nothing
 
 
 def test_a_waiting_worker_takes_what_comes_sooner() -> None:
