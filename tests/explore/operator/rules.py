@@ -447,15 +447,20 @@ class Witness:
             del self._doubled_since[url, key]
         for key in [key for key, count in up.items() if count > 1]:
             since = max(self._doubled_since.setdefault((url, key), now), self.world.disturbed_ms)
-            if now - since > max(TERMINATED_MS, self.take_over_ms, self.doubled_ms):
+            patience = max(TERMINATED_MS, self.take_over_ms, self.doubled_ms)
+            if now - since > patience and not self._is_claimed_twice(url, key):
                 self._violated(f"{key[1]} is UP by two names of the cluster at {url}")
+
+    def _is_claimed_twice(self, url: str, key: Key) -> bool:
+        """Return whether two syncers want an endpoint: each may have it, under another name of the cluster."""
+        return len(self._claims.get((_connection_of(url), *key), ())) > 1
 
     @property
     def doubled_ms(self) -> int:
-        """Milliseconds for which an endpoint may be registered under two names: if a server did not
-        answer, an instance that it alone holds under the former name is missed.
+        """Milliseconds for which an endpoint may be registered under two names: an instance under the former
+        name may be missed, where a server does not answer or a renewal asks one that has not heard of it yet.
         """
-        return DOUBLED_MS if self.world.was_silent and len(self.names) > 1 else 0
+        return DOUBLED_MS if len(self.names) > 1 else 0
 
     def compare(self) -> None:
         """Check after the calm that Eureka holds what the cluster wants."""
@@ -522,7 +527,8 @@ class Witness:
     def _compare_at(self, url: str, server: EurekaServer) -> None:
         ours = [lease for lease in server.registry.all_leases() if _is_ours(lease.holder)]
         held = {self._key(lease.holder): lease for lease in ours}
-        if len(held) < len(ours):
+        twice = {key for key, count in Counter(self._key(one.holder) for one in ours).items() if count > 1}
+        if any(not self._is_claimed_twice(url, key) for key in twice):
             ids = sorted(lease.holder.id for lease in ours)
             self._violated(f"an endpoint stands at {url} by two names of the cluster in the end: {ids}")
         standings = {place[1:]: one for place, one in self._standings_at(url)}
