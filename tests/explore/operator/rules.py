@@ -452,7 +452,7 @@ class Witness:
                 self._violated(f"{key[1]} is UP by two names of the cluster at {url}")
 
     def _is_claimed_twice(self, url: str, key: Key) -> bool:
-        """Return whether two syncers want an endpoint: each may have it, under another name of the cluster."""
+        """Return whether two syncers want an endpoint: each may have it under another name."""
         return len(self._claims.get((_connection_of(url), *key), ())) > 1
 
     @property
