@@ -105,9 +105,11 @@ class EndedPodSearch:
         lost = [one for one in forgotten if not self._sources.was_instance_seen_terminating(one.instance_id)]
         if not lost:
             return []
-        to_restore = find_instances_to_restore(lost, self._sources.slices_of_syncer(key))
+        # With the addresses of nodes where these are registered, which the slices of a namespace do not have.
+        own = self._sources.slices_of_syncer(key)
+        to_restore = find_instances_to_restore(lost, own)
         if len(to_restore) < len(lost):
-            to_restore = find_instances_to_restore(lost, self._slices_in(self._namespaces_of(lost)))
+            to_restore = find_instances_to_restore(lost, [*own, *self._slices_in(self._namespaces_of(lost))])
         return to_restore
 
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:

@@ -90,6 +90,8 @@ class ZooKeeperConnection:
         found = _parse_url(str(get_setting("url")))
         if get_setting("user"):
             found = replace(found, user=get_setting("user"), password=get_setting("password") or None)
+        elif not found.password:  # the URL may name the user alone
+            found = replace(found, password=get_setting("password") or None)
         if get_setting("password") and not found.user:
             raise ConfigurationError("ZooKeeper's digest authentication needs a user beside the password")
         files: dict[str, Any] = {

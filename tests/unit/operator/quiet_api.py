@@ -1,9 +1,9 @@
-"""An API server without any object, for tests that ask which parts list and watch."""
+"""An API server without any object but those of a test, for tests that ask which parts list and watch."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,10 +14,14 @@ from eurekube_provider.kube.access import KubeAccess
 
 
 class QuietApi:
-    """An API server with empty lists and silent watches, until a test has it refuse them."""
+    """An API server with silent watches, until a test has it refuse lists and watches.
+
+    :ivar objects: by kind, what a list has; nothing unless a test adds it.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lists: Counter[str] = Counter()
+        self.objects: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.lists_answer = threading.Event()
         self.lists_answer.set()
         self._refused: dict[str, KubernetesError] = {}
@@ -46,7 +50,7 @@ class QuietApi:
         self.lists_answer.wait(60)
         if kind in self._refused:
             raise self._refused[kind]
-        yield {"metadata": {"resourceVersion": "1"}, "items": []}
+        yield {"metadata": {"resourceVersion": "1"}, "items": self.objects[kind]}
 
     def _watch(self, kind: str, on_open: Callable[[], None]) -> Iterator[dict[str, Any]]:
         on_open()

@@ -146,6 +146,34 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     assert scene.reconcile() == []
 
 
+def test_what_eureka_forgot_at_host_ports_comes_back_beside_one_that_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After Eureka lost its memory a paused syncer restores instances at its nodes' addresses, though the
+    endpoint of another one is not ready.
+    """
+    api = QuietApi(monkeypatch)
+    ports = [{"containerPort": 8080, "hostPort": 30080}]
+    for number, name in enumerate("abc", 1):
+        metadata = {"namespace": "shop", "name": name, "resourceVersion": "1"}
+        status = {"podIP": f"10.0.0.{number}", "hostIP": f"192.0.2.{number}"}
+        pod = {"metadata": metadata, "spec": {"containers": [{"ports": ports}]}, "status": status}
+        api.objects["pods"].append(pod)
+    scene = Scene(advertise="HostPort")
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    wait_until(scene.reconcile, "the list of pods", 20)
+    registry = scene.played.registry
+    held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
+    scene.edited(paused=True)
+    scene.endpoints(WEB, a=READY, b=READY, c={"ready": False})
+    registry.restarts.detect_restarts = lambda *_: frozenset()  # type: ignore[method-assign]
+    monkeypatch.setattr(RestartDetection, "may_have_lost_memory", True)
+    registry.repair.instances_missing(held, None)
+    back = {one.instance.ip_address: one.action for one in scene.reconcile()}
+    api.end()
+    assert back == dict.fromkeys(("192.0.2.1", "192.0.2.2"), Action.REGISTER)
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Eureka lost its memory a person's OUT_OF_SERVICE is restored, unless the pod was replaced by

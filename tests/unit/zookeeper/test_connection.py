@@ -42,6 +42,24 @@ def test_credentials_are_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("eureka", None)),
+        ({"password": "p"}, ("eureka", "p")),
+        ({"user": "ops", "password": "p"}, ("ops", "p")),
+    ],
+)
+def test_a_password_belongs_to_the_user_in_the_url(
+    given: dict[str, str], expected: tuple[str, str | None]
+) -> None:
+    """A password that is given beside the URL is that of the user in it: with an empty one, anybody could
+    change the nodes.
+    """
+    one = configured(url="zookeeper://eureka@zk-1", **given)
+    assert (one.user, one.password) == expected
+
+
+@pytest.mark.parametrize(
     "said",
     [
         {"url": "zookeeper://"},
