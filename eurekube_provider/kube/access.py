@@ -310,7 +310,12 @@ class KubeAccess:
         headers = {"Accept": of_events if is_watch else of_list, "User-Agent": "eurekube"}
         if body is not None:
             headers["Content-Type"] = content_type
-        token = self._configuration.auth_settings().get("BearerToken")  # renewed there before it expires
+        try:
+            token = self._configuration.auth_settings().get("BearerToken")  # renewed there before it expires
+        except Exception as error:  # noqa: BLE001 - that of a file, or of what a kubeconfig calls for a token
+            raise KubernetesError(
+                f"{method} {path}: not sent, as the token cannot be read ({error})"
+            ) from None
         if token is not None and token["value"]:
             headers[token["key"]] = token["value"]
         url = self.server + path

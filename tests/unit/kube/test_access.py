@@ -16,7 +16,8 @@ from unittest.mock import Mock
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
+from eurekube_provider.kube.access import PODS, KubeAccess, is_api_unavailable, list_objects_by_name
+from eurekube_provider.kube.official_client import client, config
 
 
 @pytest.fixture
@@ -212,6 +213,19 @@ def test_a_proxy_that_cannot_be_used_is_told_at_the_start(
     environment.setenv("https_proxy", "socks5://proxy:1080")
     with pytest.raises(ConfigurationError, match="HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"):
         access_to("https://api.test")
+
+
+def test_a_token_that_cannot_be_read_is_an_api_that_is_away() -> None:
+    """Where the token's file is empty for a moment, a request fails as if the API server were away."""
+    configuration = client.Configuration(host="http://api.test", api_key={"BearerToken": "old"})
+
+    def renew(_: object) -> None:
+        raise config.ConfigException("Token file exists but empty.")
+
+    configuration.refresh_api_key_hook = renew
+    with pytest.raises(KubernetesError, match="not sent, as the token cannot be read") as raised:
+        KubeAccess(configuration).get("/version")
+    assert is_api_unavailable(raised.value)
 
 
 def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
