@@ -222,7 +222,7 @@ def test_a_token_that_cannot_be_read_is_an_api_that_is_away() -> None:
     def renew(_: object) -> None:
         raise config.ConfigException("Token file exists but empty.")
 
-    configuration.refresh_api_key_hook = renew
+    configuration.refresh_api_key_hook = renew  # type: ignore[assignment]
     with pytest.raises(KubernetesError, match="not sent, as the token cannot be read") as raised:
         KubeAccess(configuration).get("/version")
     assert is_api_unavailable(raised.value)

@@ -269,11 +269,11 @@ def test_a_change_whose_report_fails_is_reported_again_and_delays_no_other(api: 
     """
     api.items = [thing(name) for name in "abc"]
     api.scripts = [[{"type": "DELETED", "object": thing("b", 11)}]]
-    told: list[tuple[str | None, str | None]] = []
-    failing: set[tuple[str | None, str | None]] = {(None, "a"), ("b", None)}
+    told: list[tuple[str | None, ...]] = []
+    failing: set[tuple[str | None, ...]] = {(None, "a"), ("b", None)}
 
     def listen(old: Object | None, new: Object | None) -> None:
-        names = (old and old["metadata"]["name"], new and new["metadata"]["name"])
+        names = tuple(one["metadata"]["name"] if one else None for one in (old, new))
         told.append(names)
         if names in failing:
             failing.remove(names)
