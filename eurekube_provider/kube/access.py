@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, cast
-from urllib.parse import urlencode
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.request import getproxies
 
 import urllib3
 
@@ -144,9 +147,13 @@ class KubeAccess:
         ``~/.kube/config``.
 
         :param kubeconfig: the path of a file, or the content of one.
-        :raises ConfigurationError: none of them works, or one names something that does not exist.
+        :raises ConfigurationError: none of them works, or one names something that does not exist, or a proxy
+            that cannot be used.
         """
         configuration = client.Configuration()
+        # Else each request with a token would look for a proxy in all variables of the environment again, of
+        # which each Service adds several to a pod.
+        configuration.proxy = None
         # A pooled connection that the server closed meanwhile is worth one more try, nothing else is.
         configuration.retries = urllib3.Retry(
             total=1, connect=0, redirect=0, status=0, respect_retry_after_header=False
@@ -179,9 +186,7 @@ class KubeAccess:
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
-        # A proxy of the environment is chosen by now: else each request with a token would look for it in all
-        # variables again, of which each Service adds several to a pod.
-        configuration.proxy = configuration.proxy
+        _set_proxy(configuration)
         access = cls(configuration, namespace or "default")
         access.is_in_cluster = in_cluster
         return access
@@ -305,7 +310,12 @@ class KubeAccess:
         headers = {"Accept": of_events if is_watch else of_list, "User-Agent": "eurekube"}
         if body is not None:
             headers["Content-Type"] = content_type
-        token = self._configuration.auth_settings().get("BearerToken")  # renewed there before it expires
+        try:
+            token = self._configuration.auth_settings().get("BearerToken")  # renewed there before it expires
+        except Exception as error:  # noqa: BLE001 - that of a file, or of what a kubeconfig calls for a token
+            raise KubernetesError(
+                f"{method} {path}: not sent, as the token cannot be read ({error})"
+            ) from None
         if token is not None and token["value"]:
             headers[token["key"]] = token["value"]
         url = self.server + path
@@ -337,10 +347,53 @@ class KubeAccess:
             ) from None
 
 
+def _set_proxy(configuration: client.Configuration) -> None:
+    """Set the proxy that kubectl would use, the kubeconfig's or else the environment's, and its credentials.
+
+    :raises ConfigurationError: it cannot be used.
+    """
+    source, proxy = "the proxy-url of the kubeconfig", configuration.proxy
+    if not proxy:
+        source, found = "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY", getproxies()
+        proxy = found.get(urlsplit(configuration.host).scheme) or found.get("all")
+        direct = f"localhost,127.0.0.0/8,::1,{found.get('no') or ''}".replace("*.", ".")
+        if proxy and rest.should_bypass_proxies(configuration.host, direct):
+            proxy = None
+        elif proxy and "://" not in proxy:
+            proxy = f"http://{proxy}"
+    configuration.proxy, configuration.no_proxy = proxy, ""
+    if not proxy:
+        return
+    parts = _split_proxy_url(proxy, source)
+    if parts.scheme in ("http", "https"):
+        if parts.username:
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            configuration.proxy_headers = urllib3.make_headers(proxy_basic_auth=credentials)
+        return
+    if find_spec("socks") is None:
+        raise ConfigurationError(
+            f"the proxy to the Kubernetes API cannot be used: {source} names a SOCKS proxy, which needs the"
+            " Python package PySocks: install it (pip install PySocks), or name an HTTP proxy"
+        )
+    # As with kubectl the proxy finds the API server's address, which only its network may know.
+    configuration.proxy = parts._replace(scheme="socks5h").geturl()
+
+
+def _split_proxy_url(url: str, source: str) -> SplitResult:
+    with suppress(ValueError):  # of an odd port or IPv6 address
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https", "socks5", "socks5h") and parts.hostname and parts.port != 0:
+            return parts
+    raise ConfigurationError(
+        f"the proxy to the Kubernetes API cannot be used: {source} must look like http://host:3128,"
+        " https://host:3128 or socks5://host:1080"
+    )
+
+
 def _make_pool(configuration: client.Configuration) -> urllib3.PoolManager:
     """Return the official client's connections, which read no answer without bounds."""
     pool = rest.RESTClientObject(configuration).pool_manager
-    pool.pool_classes_by_scheme = bounded_pool_classes(_LARGEST_ANSWER_BYTES)
+    pool.pool_classes_by_scheme = bounded_pool_classes(_LARGEST_ANSWER_BYTES, pool.pool_classes_by_scheme)
     return pool
 
 

@@ -52,6 +52,9 @@ RELIST_AFTER_FAILURES = 3
 the next lists follow after twice as many each.
 """
 
+MOST_FAILED_REPORTS = 5
+"""Lists in a row that report a change again after an error of the listener; then the copy goes on without."""
+
 Object = dict[str, Any]
 TrimFunction = Callable[[Object, Object | None], Object]
 """A function that reduces an object to the parts to keep; its second argument is the former object (None
@@ -99,6 +102,7 @@ class Reflector:
         self._synced = threading.Event()
         self._stopped = threading.Event()
         self._retries_now = threading.Event()
+        self._failed_reports = 0
         self._lists_again = False
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_again = False
@@ -199,12 +203,22 @@ class Reflector:
             with self._lock:
                 before, self._objects = self._objects, fresh
             self._last_seen_version = _resource_version(page)
-            for key, item in fresh.items():
-                old = before.pop(key, None)
-                if old != item:
-                    self._notify_listener(old, item)
-            for old in before.values():
-                self._notify_listener(old, None)
+            changes: list[tuple[tuple[str, str], Object | None, Object | None]] = [
+                (key, old, item) for key, item in fresh.items() if (old := before.pop(key, None)) != item
+            ]
+            changes += [(key, old, None) for key, old in before.items()]
+            failed: dict[tuple[str, str], Object | None] = {}
+            for key, old, new in changes:
+                try:
+                    self._notify_listener(old, new)
+                except Exception as error:  # noqa: BLE001 - the other changes must be reported
+                    failed[key], why = old, error
+            if failed and self._failed_reports < MOST_FAILED_REPORTS:
+                self._failed_reports += 1
+                for key, old in failed.items():
+                    self._put(key, old)
+                raise why
+            self._failed_reports = 0
         self._version = str(page["metadata"]["resourceVersion"])
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
@@ -243,12 +257,20 @@ class Reflector:
         key = key_of(item)
         old = self._objects.get(key)  # only the thread that holds the turn changes it
         kept = self._trim(item, old) if exists else None
+        self._put(key, kept)
+        if old == kept:
+            return
+        try:
+            self._notify_listener(old, kept)
+        except Exception:
+            self._put(key, old)  # so that the next list has the change again
+            raise
+
+    def _put(self, key: tuple[str, str], item: Object | None) -> None:
         with self._lock:
             self._objects.pop(key, None)
-            if kept is not None:
-                self._objects[key] = kept
-        if old != kept:
-            self._notify_listener(old, kept)
+            if item is not None:
+                self._objects[key] = item
 
     def _run(self) -> None:
         failures = 0

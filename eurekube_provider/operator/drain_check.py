@@ -33,7 +33,7 @@ CHECK_DELAY_SECONDS = 5.0
 """Seconds between a reconcile and its check; changes in that time are checked together."""
 
 RETRY_SECONDS = 300.0
-"""Seconds until the next check after a pod that could not be read."""
+"""Seconds until the next check after one that failed, such as for a pod that cannot be read."""
 
 SECONDS_BETWEEN_POD_READS = 0.1
 """Seconds between two reads of pods: a start with a thousand syncers reads ten pods a second."""
@@ -165,19 +165,16 @@ class DrainCheck:
             key = (syncer.namespace, syncer.name)
             try:
                 self.check_now(syncer)
-            except KubernetesError as error:
-                _log.warning(
+            except Exception as error:  # noqa: BLE001 - the thread must go on, also with this syncer
+                is_expected = isinstance(error, KubernetesError)
+                _log.log(
+                    logging.WARNING if is_expected else logging.ERROR,
                     "failed to check how long a syncer's pods serve after their deletion began, retrying",
                     extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
+                    exc_info=not is_expected,
                 )
                 with self._condition:
                     self._due.setdefault(key, (time.monotonic() + RETRY_SECONDS, syncer))
-            except Exception:  # noqa: BLE001 - the thread must go on with the others
-                _log.exception(
-                    "failed to check how long a syncer's pods serve after their deletion began, checking "
-                    "after its next reconcile",
-                    extra={"syncer": "/".join(key)},
-                )
 
     def _wait_for_due_syncer(self) -> Syncer | None:
         """Wait for the next syncer whose check is due; return None once the check is stopped."""

@@ -12,10 +12,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.decision import Decision, SyncerSituation, SyncerState
@@ -46,6 +47,8 @@ from eurekube_provider.operator.index import Object, SyncerKey
 from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SECONDS_BETWEEN_PASSES = 1.0
 """Seconds between two checks of the pods that wait for their gate."""
@@ -289,10 +292,12 @@ class GateOpener:
         # All of them first: a pod that comes between is on no dead node.
         waiting = self._sources.gated_pods.waiting_pods()
         held = self._sources.gated_pods.waiting_pods_on_ready_nodes()
-        views = {key_of(pod): self._views_of_pod(pod) for pod, _ in held}
-        self._start_due_readings(
-            {reading_key for them in views.values() for _, reading_key in them if reading_key is not None}
-        )
+        views = {key_of(pod): self._log_error_of_pod(pod, self._views_of_pod) for pod, _ in held}
+        failed = {str(pod["metadata"]["uid"]) for pod, _ in held if views[key_of(pod)] is None}
+        with self._lock:
+            needed = {reading_key for reading_key in self._shown if reading_key[1] in failed}
+        needed |= {one for them in views.values() for _, one in them or () if one is not None}
+        self._start_due_readings(needed)
         self._lapsed &= {str(pod["metadata"]["uid"]) for pod in waiting}
         with self._lock:
             for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
@@ -303,17 +308,38 @@ class GateOpener:
         waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
         unread = self._sources.unread_namespaces()
         for pod, held_seconds in held:
-            if not views[key_of(pod)] and any(self._may_select(one, key_of(pod)[0]) for one in unread):
+            them = views[key_of(pod)]
+            if them is None:
+                continue
+            if not them and any(self._may_select(one, key_of(pod)[0]) for one in unread):
                 continue  # a syncer that wants it may be in a namespace that was not read
-            seen = [self._with_reading(view, reading_key) for view, reading_key in views[key_of(pod)]]
-            step = decide_gate(seen, held_seconds)
-            view = next((one for one in seen if one.syncer == step.syncer), None)
-            self._start_write_of_changed_condition(pod, step, view)
-            if step.syncer is not None and not step.reason.opens_gate:
+            step = self._log_error_of_pod(pod, partial(self._decide, views=them, held_seconds=held_seconds))
+            if step is not None and step.syncer is not None and not step.reason.opens_gate:
                 waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
         self._replace_problems_and_report_changes(
             {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
         )
+
+    def _log_error_of_pod(self, pod: Object, function: Callable[[Object], T]) -> T | None:
+        """Call a function for one pod; log an error, which must not delay the gates of other pods."""
+        try:
+            return function(pod)
+        except Exception:  # noqa: BLE001 - whatever it was, the others must be decided about
+            _log.exception(
+                "failed to check a pod's readiness gate, leaving it as it is and retrying",
+                extra={"pod": "/".join(key_of(pod))},
+            )
+            return None
+
+    def _decide(
+        self, pod: Object, views: Iterable[tuple[GateView, ReadingKey | None]], held_seconds: float
+    ) -> GateDecision:
+        """Decide about one pod's gate, and start the write of its condition."""
+        seen = [self._with_reading(view, reading_key) for view, reading_key in views]
+        step = decide_gate(seen, held_seconds)
+        view = next((one for one in seen if one.syncer == step.syncer), None)
+        self._start_write_of_changed_condition(pod, step, view)
+        return step
 
     def _views_of_pod(self, pod: Object) -> list[tuple[GateView, ReadingKey | None]]:
         """Return the view of each syncer that selects a pod, or will once it is derived, with the key of the
@@ -498,6 +524,8 @@ class GateOpener:
                 "whenEurekaIsAway is Open",
                 extra={"error": str(error)},
             )
+        except Exception:  # noqa: BLE001 - else it would be lost in the executor
+            _log.exception("failed to read gated pods' instances, retrying: unexpected error")
         finally:
             with self._lock:
                 for one in pod_readings:

@@ -70,6 +70,9 @@ LONGEST_COUNTS_WAIT_SECONDS = 2.0
 RETRY_SECONDS = 5.0
 """Seconds until a status is written again after a write that failed."""
 
+UNEXPECTED_ERROR_RETRY_SECONDS = 60.0
+"""Seconds until a status is written again after an error that may well come again, and logs a traceback."""
+
 _MOST_MESSAGE_LETTERS = 4000
 """Letters after which a condition's message is cut."""
 
@@ -321,9 +324,10 @@ class StatusWriter:
                 pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception(
-                    "failed to write a syncer's status, leaving it as it is until the next reconcile",
-                    extra={"syncer": "/".join(key)},
+                    "failed to write a syncer's status, retrying unless the operator ends: unexpected error",
+                    extra={"syncer": "/".join(key), "retry_seconds": UNEXPECTED_ERROR_RETRY_SECONDS},
                 )
+                self._retry_later(key, wanted, UNEXPECTED_ERROR_RETRY_SECONDS)
             if not self._stopped:
                 ended = time.monotonic()
                 self._counts_allowed_at = ended + min(
@@ -394,13 +398,7 @@ class StatusWriter:
                     "failed to write a syncer's status, retrying unless the operator ends",
                     extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
                 )
-                with self._condition:
-                    if not self._is_forgotten:
-                        self._unsure.add(key)
-                    if not self._stopped:
-                        self._wanted.setdefault(key, wanted)
-                        self._limiter.block_until(key, time.monotonic() + RETRY_SECONDS)
-                        self._limiter.schedule_turn(key, self._write_allowed_at(key))
+                self._retry_later(key, wanted, RETRY_SECONDS)
             return
         with self._condition:
             if self._is_forgotten:
@@ -409,6 +407,16 @@ class StatusWriter:
             self._unsure.discard(key)
             self._limiter.record_write(key, time.monotonic())
             self._urgent_parts[key] = _urgent_fields(wanted)
+
+    def _retry_later(self, key: SyncerKey, wanted: _PendingStatus, seconds: float) -> None:
+        """Queue a status again whose write failed, and was perhaps carried out."""
+        with self._condition:
+            if not self._is_forgotten:
+                self._unsure.add(key)
+            if not self._stopped:
+                self._wanted.setdefault(key, wanted)
+                self._limiter.block_until(key, time.monotonic() + seconds)
+                self._limiter.schedule_turn(key, self._write_allowed_at(key))
 
 
 def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

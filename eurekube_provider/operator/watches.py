@@ -227,8 +227,8 @@ class OnDemandWatches(ReflectorGroup):
                 self._users.setdefault(scope, set()).add(user)
                 if scope not in self._by_scope and not self._stopped:
                     reflector = self._make(scope, partial(self._report_first_list, scope))
+                    reflector.start()  # which fails for want of a thread: then it is made again
                     self._by_scope[scope] = reflector
-                    reflector.start()
             self.reflectors = tuple(self._by_scope.values())
 
     def users_of(self, scope: WatchScope) -> set[SyncerKey]:

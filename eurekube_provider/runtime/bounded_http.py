@@ -14,10 +14,12 @@ import http.client
 import io
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import urllib3
 import urllib3.connection
+from urllib3.poolmanager import pool_classes_by_scheme
 
 BYTES_PER_TIMEOUT_EXTENSION = 512 * 1024
 """The bytes for which an answer's time-out is extended once: 100 kB a second, for one of five seconds."""
@@ -157,12 +159,17 @@ class BoundedHttpsConnection(BoundedConnection, urllib3.connection.HTTPSConnecti
     """A connection with TLS whose answers have a deadline and a bound."""
 
 
-def bounded_pool_classes(most_bytes: int) -> dict[str, type[urllib3.HTTPConnectionPool]]:
-    """Return the classes of pools whose connections bound their answers, by the scheme of the URL."""
+def bounded_pool_classes(
+    most_bytes: int, bases: Mapping[str, type[urllib3.HTTPConnectionPool]] = pool_classes_by_scheme
+) -> dict[str, type[urllib3.HTTPConnectionPool]]:
+    """Return the classes of pools whose connections bound their answers, by the scheme of the URL.
+
+    :param bases: the classes without bounds, such as those of a SOCKS proxy.
+    """
     bound = {"most_bytes": most_bytes}
-    plain = type(BoundedConnection.__name__, (BoundedConnection,), bound)
-    tls = type(BoundedHttpsConnection.__name__, (BoundedHttpsConnection,), bound)
+    plain = type(BoundedConnection.__name__, (BoundedConnection, bases["http"].ConnectionCls), bound)
+    tls = type(BoundedHttpsConnection.__name__, (BoundedHttpsConnection, bases["https"].ConnectionCls), bound)
     return {
-        "http": type("BoundedHttpPool", (urllib3.HTTPConnectionPool,), {"ConnectionCls": plain}),
-        "https": type("BoundedHttpsPool", (urllib3.HTTPSConnectionPool,), {"ConnectionCls": tls}),
+        "http": type("BoundedHttpPool", (bases["http"],), {"ConnectionCls": plain}),
+        "https": type("BoundedHttpsPool", (bases["https"],), {"ConnectionCls": tls}),
     }

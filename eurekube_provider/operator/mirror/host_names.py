@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 from eurekube_provider.core.address_policy import parse_ip_address
@@ -109,8 +108,10 @@ class HostNameCache:
             if is_due:
                 answer.is_lookup_running = True
         if is_due:
-            with suppress(RuntimeError):  # closed: the operator ends
+            try:
                 self._executor.submit(self._look_up_and_store, name, answer)
+            except RuntimeError:  # closed, since the operator ends; or no thread can be started now
+                answer.looked_up_at, answer.is_lookup_running = now, False
         return answer.addresses
 
     def failure_text_of(self, name: str) -> str:
@@ -137,7 +138,7 @@ class HostNameCache:
     def _look_up_and_store(self, name: str, answer: _CachedAnswer) -> None:
         try:
             found, error = self._look_up(name), ""
-        except (OSError, UnicodeError) as failure:
+        except Exception as failure:  # noqa: BLE001 - else the name would never be looked up again
             found, error = (), str(failure) or type(failure).__name__
         now = self._clock()
         with self._lock:

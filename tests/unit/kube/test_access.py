@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.kube.access import PODS, KubeAccess, is_api_unavailable, list_objects_by_name
+from eurekube_provider.kube.official_client import client, config
 
 
 @pytest.fixture
@@ -22,13 +28,21 @@ def listener() -> Iterator[socket.socket]:
         yield found
 
 
-def access_to(server: str) -> KubeAccess:
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Return the environment without proxies."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def access_to(server: str, **cluster: str) -> KubeAccess:
     """Return an access to a server, with a token."""
     return KubeAccess.load(
         {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": server}}],
+            "clusters": [{"name": "k", "cluster": {"server": server, **cluster}}],
             "users": [{"name": "u", "user": {"token": "secret"}}],
         }
     )
@@ -80,11 +94,9 @@ def test_a_write_costs_one_send_and_no_search_for_a_proxy(
     assert searches == []
 
 
-def test_a_proxy_of_the_environment_is_used(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_used(listener: socket.socket, environment: pytest.MonkeyPatch) -> None:
     """Requests go through the proxy that the environment names for the API server."""
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
+    environment.setenv("http_proxy", f"127.0.0.1:{listener.getsockname()[1]}")
     access = access_to("http://api.test")
     with ThreadPoolExecutor(1) as pool:
         served = pool.submit(answer_requests, listener, 2)
@@ -92,6 +104,128 @@ def test_a_proxy_of_the_environment_is_used(listener: socket.socket, monkeypatch
             access.get(PODS.path("shop", "a"))
         line = b"GET http://api.test/api/v1/namespaces/shop/pods/a HTTP/1.1 Bearer secret"
         assert served.result() == [line] * 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_proxy_of_the_environment_leads_to_this_machine(
+    listener: socket.socket, environment: pytest.MonkeyPatch, host: str
+) -> None:
+    """A server on the loopback interface is reached without the proxy of the environment, as by kubectl."""
+    environment.setenv("http_proxy", "http://proxy.test:3128")
+    access = access_to(f"http://{host}:{listener.getsockname()[1]}")
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(answer_requests, listener, 1)
+        access.get("/version")
+        assert served.result() == [b"GET /version HTTP/1.1 Bearer secret"]
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "is_direct"),
+    [("*.test", True), (".test", True), ("api.test", True), ("*", True), ("10.0.0.0/8,other", False)],
+)
+def test_no_proxy_names_servers_as_for_kubectl(
+    listener: socket.socket, environment: pytest.MonkeyPatch, no_proxy: str, *, is_direct: bool
+) -> None:
+    """A server that NO_PROXY names is reached without the proxy, whose listener answers nobody here."""
+    environment.setenv("http_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
+    environment.setenv("no_proxy", no_proxy)
+    access = access_to("http://api.test")
+    listener.close()
+    with pytest.raises(
+        KubernetesError, match="resolve 'api.test'" if is_direct else "Unable to connect to proxy"
+    ):
+        access.get("/version")
+
+
+def test_the_proxy_of_a_kubeconfig_gets_its_credentials_whatever_the_environment_says(
+    listener: socket.socket, environment: pytest.MonkeyPatch
+) -> None:
+    """A kubeconfig's proxy makes the tunnel, with its URL's credentials, also for what NO_PROXY names."""
+    environment.setenv("no_proxy", "*")
+    environment.setenv("https_proxy", "http://other.test:3128")
+    port = listener.getsockname()[1]
+    access = access_to("https://api.test:6443", **{"proxy-url": f"http://me:p%40ss@127.0.0.1:{port}"})
+
+    def refuse_tunnels() -> bytes:
+        for _ in range(2):  # each request is tried once more
+            connection, _ = listener.accept()
+            with connection:
+                head = connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        return head
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(refuse_tunnels)
+        with pytest.raises(KubernetesError, match="403"):
+            access.get("/version")
+    head = asked.result()
+    assert head.startswith(b"CONNECT api.test:6443 ")
+    assert b"basic bWU6cEBzcw==" in head.replace(b"Basic", b"basic")
+
+
+def test_a_socks_proxy_finds_the_server_and_makes_the_connection(
+    listener: socket.socket, environment: pytest.MonkeyPatch
+) -> None:
+    """A SOCKS proxy gets the server's name, as from kubectl, and answers are bounded through it as well."""
+    asked = list[tuple[Any, dict[str, Any]]]()
+
+    def create_connection(address: Any, **options: Any) -> socket.socket:
+        asked.append((address, options))
+        return socket.create_connection(listener.getsockname())
+
+    module = ModuleType("socks")
+    module.__spec__ = ModuleSpec("socks", None)
+    vars(module).update(
+        PROXY_TYPE_SOCKS4=1, PROXY_TYPE_SOCKS5=2, ProxyError=OSError, create_connection=create_connection
+    )
+    environment.setitem(sys.modules, "socks", module)
+    environment.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    access = access_to("http://api.test", **{"proxy-url": "socks5://me:hidden@proxy.test:1080"})
+    environment.delitem(sys.modules, "urllib3.contrib.socks")
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(answer_requests, listener, 1)
+        access.get("/version")
+        assert served.result() == [b"GET /version HTTP/1.1 Bearer secret"]
+    ((address, options),) = asked
+    assert address == ("api.test", 80)
+    assert (options["proxy_addr"], options["proxy_port"], options["proxy_rdns"]) == ("proxy.test", 1080, True)
+    assert (options["proxy_username"], options["proxy_password"]) == ("me", "hidden")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "said"),
+    [
+        ("socks5://me:hidden@proxy:1080", "pip install PySocks"),
+        ("ftp://me:hidden@proxy:21", "must look like http://host:3128"),
+        ("proxy:hidden", "must look like"),
+        ("http://proxy:hidden", "must look like"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_told_at_the_start(
+    environment: pytest.MonkeyPatch, proxy: str, said: str
+) -> None:
+    """An unusable proxy raises ConfigurationError with a remedy, and without the proxy's credentials."""
+    environment.setattr("eurekube_provider.kube.access.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match="the proxy-url of the kubeconfig") as raised:
+        access_to("https://api.test", **{"proxy-url": proxy})
+    assert said in str(raised.value)
+    assert "hidden" not in str(raised.value)
+    environment.setenv("https_proxy", "socks5://proxy:1080")
+    with pytest.raises(ConfigurationError, match="HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"):
+        access_to("https://api.test")
+
+
+def test_a_token_that_cannot_be_read_is_an_api_that_is_away() -> None:
+    """Where the token's file is empty for a moment, a request fails as if the API server were away."""
+    configuration = client.Configuration(host="http://api.test", api_key={"BearerToken": "old"})
+
+    def renew(_: object) -> None:
+        raise config.ConfigException("Token file exists but empty.")
+
+    configuration.refresh_api_key_hook = renew  # type: ignore[assignment]
+    with pytest.raises(KubernetesError, match="not sent, as the token cannot be read") as raised:
+        KubeAccess(configuration).get("/version")
+    assert is_api_unavailable(raised.value)
 
 
 def test_an_answer_that_is_no_list_is_no_empty_list() -> None:

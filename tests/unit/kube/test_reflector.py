@@ -263,6 +263,56 @@ def test_changes_are_reported_in_the_order_in_which_they_are_taken(api: Api) -> 
     assert reflector.objects() == [reported[-1]]
 
 
+def test_a_change_whose_report_fails_is_reported_again_and_delays_no_other(api: Api) -> None:
+    """After an error of the listener the other changes are reported, and the copy is not synced before that
+    one is reported as well.
+    """
+    api.items = [thing(name) for name in "abc"]
+    api.scripts = [[{"type": "DELETED", "object": thing("b", 11)}]]
+    told: list[tuple[str | None, ...]] = []
+    failing: set[tuple[str | None, ...]] = {(None, "a"), ("b", None)}
+
+    def listen(old: Object | None, new: Object | None) -> None:
+        names = tuple(one["metadata"]["name"] if one else None for one in (old, new))
+        told.append(names)
+        if names in failing:
+            failing.remove(names)
+            api.items = [thing(name) for name in ("abc" if failing else "ac")]
+            synced.append(reflector.is_synced)
+            raise RuntimeError("can't start new thread")
+
+    synced: list[bool] = []
+    reflector = Reflector(api.access, SERVICES, lambda item, _: item, listen)
+    reflector.start()
+    awaited(lambda: len(told) == 6, "all reports")
+    reflector.stop()
+    assert told == [(None, "a"), (None, "b"), (None, "c"), (None, "a"), ("b", None), ("b", None)]
+    assert synced == [False, True]
+    assert sorted(item["metadata"]["name"] for item in reflector.objects()) == ["a", "c"]
+
+
+def test_an_object_whose_report_always_fails_keeps_no_other_from_being_followed(api: Api) -> None:
+    """After some lists the copy is synced, with that object too: a syncer that lacks counts as deleted."""
+    api.items = [thing(name) for name in "ab"]
+    api.scripts = [[{"type": "ADDED", "object": thing("c", 11)}]]
+    told: list[str] = []
+
+    def listen(_: Object | None, new: Object | None) -> None:
+        name = str(new and new["metadata"]["name"])
+        told.append(name)
+        if name == "a":
+            assert not reflector.is_synced
+            raise RuntimeError("a fault")
+
+    reflector = Reflector(api.access, SERVICES, lambda item, _: item, listen)
+    reflector.start()
+    awaited(lambda: "c" in told, "the event")
+    reflector.stop()
+    assert told == ["a", "b", *"a" * module.MOST_FAILED_REPORTS, "c"]
+    assert sorted(item["metadata"]["name"] for item in reflector.objects()) == ["a", "b", "c"]
+    assert reflector.is_synced
+
+
 def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
     """Events are read even if one arrives in pieces, or several in one piece."""
     line = b"".join(

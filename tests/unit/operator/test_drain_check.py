@@ -69,7 +69,7 @@ class World:
         self._numbers: dict[str, int] = {}
         self.asked: list[str] = []
         self.checked: list[tuple[str, str]] = []
-        self.error: KubernetesError | None = None
+        self.error: Exception | None = None
         self.syncers: dict[tuple[str, str], Object] = {KEY: {}}
         self.drains = DrainCheck(self, FakeSources(self), 120, self.checked.append)  # type: ignore[arg-type]
         self.drains.start()
@@ -285,11 +285,14 @@ def test_changes_are_looked_at_together(world: World) -> None:
     assert world.asked == ["rating-abc-x"]
 
 
-def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A denied read is repeated until it is answered; the result stays unknown until then."""
+@pytest.mark.parametrize("error", [KubernetesError("forbidden", status_code=403), RuntimeError("a fault")])
+def test_a_pod_that_cannot_be_read_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A read that fails for whatever reason is repeated until it is answered; till then nothing is known."""
     monkeypatch.setattr(drain_check, "RETRY_SECONDS", 0.05)
     world.has(of_deployment("x", "abc"))
-    world.error = KubernetesError("forbidden", status_code=403)
+    world.error = error
     world.drains.check_soon(SYNCER)
     wait_until(lambda: len(world.asked) > 1, "another try", 10)
     assert world.drains.problem_sentence(KEY) is None

@@ -136,7 +136,7 @@ class Access:
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, Any]]] = []
         self.sent: list[dict[str, Any]] = []
-        self.error: KubernetesError | None = None
+        self.error: Exception | None = None
         self.asked = 0
         self.go_on = threading.Event()
         self.go_on.set()
@@ -208,6 +208,21 @@ def test_what_was_perhaps_written_is_written_over() -> None:
     writer.queue_report(syncer(), SYNCED)
     writer.stop()
     assert [status["registered"] for _, status in access.written] == [2, 2]
+
+
+def test_an_unexpected_error_loses_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status whose write ended with an error of any kind is written later, without another report."""
+    monkeypatch.setattr(module, "UNEXPECTED_ERROR_RETRY_SECONDS", 0.6)
+    access = Access()
+    access.error = RuntimeError("a fault")
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.queue_report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the write that fails", 5)
+    access.error = None
+    wait_until(lambda: access.written, "the write after it", 10)
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [2]
 
 
 def test_a_syncer_that_is_gone_is_no_error() -> None:

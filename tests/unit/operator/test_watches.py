@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from eurekube_provider.operator import watches
 from eurekube_provider.operator.watches import (
     MOST_TERMINATING_REMEMBERED,
     TERMINATING_MEMORY_SECONDS,
+    OnDemandWatches,
     TerminatingEndpoints,
 )
 
@@ -62,3 +64,15 @@ def test_however_many_go_at_once_there_is_a_bound() -> None:
     window.add_changes(0.0, "one", range(MAX_COUNTED_CHANGES + 5), range(MAX_COUNTED_CHANGES + 5))
     changes = window.recent_changes(0.0, "one")
     assert len(changes.left_keys) == len(changes.arrived_keys) == MAX_COUNTED_CHANGES
+
+
+def test_a_watch_that_cannot_be_started_is_made_again() -> None:
+    """A watch for which there was no thread does not count as there: its objects would never be read."""
+    made = [Mock(), Mock()]
+    made[0].start.side_effect = RuntimeError("can't start new thread")
+    on_demand = OnDemandWatches(Mock(side_effect=made), lambda _: None)
+    with pytest.raises(RuntimeError):
+        on_demand.set_needed_scopes(("shop", "rating"), {None})
+    on_demand.set_needed_scopes(("shop", "rating"), {None})
+    assert on_demand.reflectors == (made[1],)
+    assert made[1].start.called

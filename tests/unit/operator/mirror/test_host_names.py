@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +21,7 @@ class Names:
     """Host names with answers that a test sets; an exception as an answer is a failed lookup."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, tuple[str, ...] | OSError] = {}
+        self.answers: dict[str, tuple[str, ...] | Exception] = {}
         self.asked: list[str] = []
         self.now = 100.0
         self.change_count = 0
@@ -33,7 +35,7 @@ class Names:
         """Return the answer that the test has set, or raise it."""
         self.asked.append(name)
         answer = self.answers[name]
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -78,6 +80,22 @@ def test_the_last_good_answer_outlives_a_failure() -> None:
         assert scene.names.failure_text_of("a") == "no such name"
     assert scene.change_count == 2  # the answer, and the first failure
     scene.names.close()
+
+
+def test_a_name_is_looked_up_again_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an odd error nor the want of a thread ends the lookups of a name."""
+    scene = Names()
+    scene.answers["a"] = RuntimeError("a fault")
+    assert scene.resolved("a", 1) is None
+    assert scene.names.failure_text_of("a") == "a fault"
+    scene.now += ENDPOINT_HOST_NAME_TTL_SECONDS
+    with monkeypatch.context() as without_threads:
+        fail = Mock(side_effect=RuntimeError("can't start new thread"))
+        without_threads.setattr(ThreadPoolExecutor, "submit", fail)
+        assert scene.resolved("a", 1) is None
+    scene.answers["a"] = ("192.0.2.1",)
+    scene.now += ENDPOINT_HOST_NAME_TTL_SECONDS
+    assert scene.resolved("a", 2) == ("192.0.2.1",)
 
 
 def test_what_nobody_asks_for_is_forgotten() -> None:
