@@ -115,7 +115,7 @@ class StackRunner:
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
     def _run_despite_dead_lock(self, action: StackOperation) -> str:
-        """Run an operation; first remove the lock of a dead run of ours, and return a sentence on that."""
+        """Run an operation, again if a dead run of ours locked the stack; return a sentence on that."""
         # A refresh or a check for drift must fail where Eureka cannot be read.
         variables = {FAIL_UNREADABLE_REFRESH_VARIABLE: "true"} if action in _EUREKA_READING_OPERATIONS else {}
         stack = Stack.select(

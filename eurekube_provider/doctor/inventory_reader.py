@@ -30,15 +30,7 @@ from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_na
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.reader import ClusterReader
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import (
-    ENDPOINT_SLICES,
-    NODES,
-    PODS,
-    SERVICES,
-    SYNCERS,
-    KubeAccess,
-    namespace_exists,
-)
+from eurekube_provider.kube.access import ENDPOINT_SLICES, NODES, PODS, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.operator.index import ServiceIndex
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
@@ -198,15 +190,11 @@ class InventoryReader:
             named = find_cluster_name(cluster.uid, instances, self._settings.watch_namespaces)
             cluster = replace(cluster, name=named or cluster.name)
         read = {one: reader.list_in(one, SYNCERS) for one in reader.watched}
-        reader.unread_parts += [
-            f"Kubernetes: there is no namespace {one}"
-            for one, found in read.items()
-            if one is not None and not found and not namespace_exists(reader.access, one)
-        ]
+        syncers = [item for found in read.values() for item in found or ()]
+        reader.name_missing_namespaces(syncers)
         if all(found is None for found in read.values()):
             # Whatever is registered would pass for what a syncer left behind.
             return None, ServiceIndex(), MirrorInventory()
-        syncers = [item for found in read.values() for item in found or ()]
         mirrors = reader.list_mirrors() or []
         wanted = [try_parse_syncer(one, self._kinds_by_connection) for one in syncers]
         selected = {one.selector.namespace for one in wanted if one is not None}

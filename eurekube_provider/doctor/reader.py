@@ -36,6 +36,7 @@ from eurekube_provider.kube.access import (
     WORKLOADS_BY_KIND,
     ApiResource,
     KubeAccess,
+    namespace_exists,
 )
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.selfcheck import (
@@ -146,6 +147,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
     ]
     workloads, pods = match_pods_to_workloads(list_kind("pods", PODS), listed)
     syncers = list_kind("syncers", SYNCERS)
+    reader.name_missing_namespaces(syncers)
     mirrors = reader.list_mirrors()
     cluster = reader.read_cluster()
     with ExitStack() as stack:
@@ -210,6 +212,15 @@ class ClusterReader:
             except KubernetesError as error:
                 self.unread_parts.append(_describe_read_failure(resource, namespace, error))
         return found
+
+    def name_missing_namespaces(self, objects: Iterable[Object]) -> None:
+        """Name the watched namespaces that do not exist, of those in which none of these objects is."""
+        seen = {one["metadata"]["namespace"] for one in objects}
+        self.unread_parts += [
+            f"Kubernetes: there is no namespace {one}"
+            for one in self.watched
+            if one is not None and one not in seen and not namespace_exists(self.access, one)
+        ]
 
     def list_in(
         self, namespace: str | None, resource: ApiResource, *, only_metadata: bool = False
@@ -300,21 +311,25 @@ def _pods_by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[s
 
 def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnapshot:
     """Read the clients' list, up to 30 s old, from each server; ``unread_parts`` is told if none answers."""
-    server_problems = tuple(
-        (finding.subject.removeprefix(f"{name} "), finding.detail)
-        for finding in check_eureka(name, peers)
-        if finding.verdict is CheckVerdict.WARNING
-    )
+    warnings = [one for one in check_eureka(name, peers) if one.verdict is CheckVerdict.WARNING]
+    server_problems = [(one.subject.removeprefix(f"{name} "), one.detail) for one in warnings]
     lists, failures = peers.ask_all(lambda peer: peer.list_instances())
     if not lists:
         unread_parts.append(f"the Eureka {name}: {next(iter(failures.values()))}")
-        return EurekaSnapshot(name, server_problems=server_problems)
+        return EurekaSnapshot(name, server_problems=tuple(server_problems))
     with ThreadPoolExecutor(len(peers.peers)) as pool:
         pages = pool.map(lambda peer: (peer.url, peer.read_front_page()), peers.peers)
         front_pages = {url: page for url, page in pages if page is not None}
-    disagreements = tuple(_find_disagreements(peers, lists))
+    disagreements, unread = _find_disagreements(peers, lists)
+    known = {one.subject for one in warnings if one.check == "eureka"}
+    server_problems += [
+        (url, f"its registry could not be read: {why}")
+        for url, why in {**unread, **failures}.items()
+        if f"{name} {url}" not in known
+    ]
+    instances = tuple(merge_lists(lists.values()))
     return EurekaSnapshot(
-        name, tuple(merge_lists(lists.values())), front_pages, disagreements, server_problems, len(lists)
+        name, instances, front_pages, tuple(disagreements), tuple(server_problems), len(lists)
     )
 
 
@@ -336,18 +351,23 @@ def read_zookeeper(
     return EurekaSnapshot(name, tuple(instances), server_problems=server_problems, server_count=1)
 
 
-def _find_disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:
-    """Return instances that differ between the servers' lists, and still differ when read past the caches."""
+def _find_disagreements(
+    peers: Peers, lists: Mapping[str, Sequence[Instance]]
+) -> tuple[list[Disagreement], Mapping[str, RegistryError]]:
+    """Return instances that differ between the servers' lists, and still differ when read past the caches.
+
+    :returns: the instances, and by URL why a server could not be read past its caches.
+    """
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}
     differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)
     if not differ:
-        return []
+        return [], {}
     time.sleep(REPLICATION_WAIT_SECONDS)
     compared = differ[:MAX_INSTANCES_REREAD]
-    there, _ = peers.ask_all(lambda peer: read_instances(peer, compared, RefusalByKey()))
+    there, failures = peers.ask_all(lambda peer: read_instances(peer, compared, RefusalByKey()))
     seen = {
         key: {url: one.status if (one := held[key]) else None for url, held in there.items()}
         for key in compared
     }
-    return [(key, statuses) for key, statuses in seen.items() if len(set(statuses.values())) > 1]
+    return [(key, statuses) for key, statuses in seen.items() if len(set(statuses.values())) > 1], failures

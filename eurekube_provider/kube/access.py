@@ -220,13 +220,16 @@ class KubeAccess:
         """Yield a list page by page; a watch can begin at the ``resourceVersion`` of the last page.
 
         :param timeout_seconds: for each page; default as for :meth:`request`.
-        :raises KubernetesError: as :meth:`get`.
+        :raises KubernetesError: as :meth:`get`; also for an answer that is no list, which would pass for an
+            empty one.
         """
         query = {**(query or {}), "limit": str(page_size)}
         while True:
             page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
+            if not isinstance(page, dict) or not {"items", "metadata"} <= page.keys():
+                raise KubernetesError(f"GET {path}: {self.server} answered with something that is no list")
             yield page
-            token = (page.get("metadata") or {}).get("continue")
+            token = (page["metadata"] or {}).get("continue")
             if not token:
                 return
             query = {**query, "continue": token}

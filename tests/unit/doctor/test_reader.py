@@ -1,11 +1,23 @@
-"""Workloads and addresses that the doctor derives from listed pods."""
+"""Workloads and addresses that the doctor derives from listed pods, and parts that it cannot read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from eurekube_provider.doctor.reader import match_pods_to_workloads
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.eureka.serving import EurekaServers
+from eurekube_provider.doctor import reader
+from eurekube_provider.doctor.reader import match_pods_to_workloads, read_eureka
 from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.settings import load_settings
 
 
 def pod(name: str, app: str = "rating", created: str = "2026-01-01T00:00:00Z", **more: Any) -> dict[str, Any]:
@@ -45,3 +57,48 @@ def test_a_pod_is_found_by_each_address_of_its_own() -> None:
         "10.0.0.1": "both",
         "fd00::1": "both",
     }
+
+
+@pytest.mark.parametrize("refused", [("apps",), ("apps", "RATING", "a")])
+def test_a_server_whose_registry_cannot_be_read_is_no_healthy_one(
+    refused: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answers, and fails to list its registry or to show an instance, has a problem."""
+    monkeypatch.setattr(reader, "REPLICATION_WAIT_SECONDS", 0)
+    with EurekaServers(2, quick=True) as servers:
+        first, second = servers.urls
+        answer = servers.cluster.request
+
+        def ask(url: str, request: ServerRequest) -> ServerResponse:
+            is_refused = url == second and tuple(request.path) == refused
+            return ServerResponse(500) if is_refused else answer(url, request)
+
+        servers.cluster.cut.add((first, second))
+        servers.cluster.request = ask  # type: ignore[method-assign]
+        peers, unread_parts = Peers(Connection((first, second))), list[str]()
+        one = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), vip_address="rating")
+        peers.peers[0].register(one)
+        found = read_eureka("default", peers, unread_parts)
+        peers.close()
+    ((url, problem),) = found.server_problems
+    assert url == second
+    assert problem.startswith("its registry could not be read: ")
+    assert not unread_parts
+
+
+def test_a_namespace_that_does_not_exist_was_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace of which the API server knows nothing is named: it may be misspelt."""
+
+    class Access:
+        def get(self, path: str, _query: Any = None) -> dict[str, Any]:
+            if path.endswith("/shpo"):
+                raise KubernetesError("not found", status_code=404)
+            return {"metadata": {"uid": "uid-1"}}
+
+        def pages(self, *_: Any, **__: Any) -> Iterator[dict[str, Any]]:
+            yield {}
+
+    monkeypatch.setattr(KubeAccess, "load", lambda *_: Access())
+    monkeypatch.setattr(reader, "read_operators", lambda *_: None)
+    settings = load_settings({"watch_namespace": "shop,shpo"}, needs_eureka=False)
+    assert reader.read_snapshot(settings).unread_parts == ("Kubernetes: there is no namespace shpo",)

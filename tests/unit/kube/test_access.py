@@ -239,3 +239,11 @@ def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
     access.get.return_value = {"kind": "Status"}
     with pytest.raises(KubernetesError, match="https://api answered with something that is no list"):
         list_objects_by_name(access, PODS, "a", "shop")
+
+
+@pytest.mark.parametrize("answer", [b"", b"null", b'{"message": "log in"}', b'{"items": []}'])
+def test_a_page_that_is_no_list_is_no_empty_one(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's own answer raises, whatever it is: a copy of all objects would lose them all."""
+    monkeypatch.setattr(KubeAccess, "_send", lambda *_: Mock(status=200, data=answer))
+    with pytest.raises(KubernetesError, match="https://api answered with something that is no list"):
+        list(access_to("https://api").pages(PODS.path()))
