@@ -19,6 +19,18 @@ Node ports and DNS names are taken on request only: a node port binds callers to
 the cluster alone.
 """
 
+LEAVING_NODE_TAINTS = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
+        "node.kubernetes.io/unschedulable",
+    }
+)
+"""The taints of a node that is about to go although it may still be ready, since it is being drained, say."""
+
 _MISSING_ADDRESS_WORDS = {
     Advertise.LOAD_BALANCER: "load balancer's address in its status",
     Advertise.EXTERNAL_IP: "external IP",
@@ -123,7 +135,8 @@ def ready_node_addresses(
     """List ready nodes by name and address: only nodes with an external address if there are any.
 
     The first node is the first by name. The order of the others depends on a hash of Service and node:
-    Services spread over the nodes, and a node keeps its place while other nodes come and go.
+    Services spread over the nodes, and a node keeps its place while other nodes come and go. A node that is
+    about to go is listed only if all are: once it is gone, calls fail until it counts as not ready.
 
     :param nodes: None as long as they have not been read.
     :param max_nodes: the largest number of nodes to list.
@@ -142,11 +155,9 @@ def ready_node_addresses(
             ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"
     for kind in ("ExternalIP", "InternalIP"):
-        found = [
-            (node["metadata"]["name"], Address.of(address))
-            for node in ready
-            if (address := _node_address(node, kind)) is not None
-        ]
+        reachable = [node for node in ready if _node_address(node, kind) is not None]
+        staying = [node for node in reachable if not _is_leaving(node)] or reachable
+        found = [(node["metadata"]["name"], Address.of(str(_node_address(node, kind)))) for node in staying]
         if found:
             where = qualified_name(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
@@ -160,3 +171,13 @@ def ready_node_addresses(
 def _node_address(node: Object, kind: str) -> str | None:
     addresses = (node.get("status") or {}).get("addresses") or ()
     return next((str(one["address"]) for one in addresses if one["type"] == kind), None)
+
+
+def _is_leaving(node: Object) -> bool:
+    """Return whether a node is about to go: it is cordoned, tainted so, or its deletion began."""
+    spec = node.get("spec") or {}
+    return bool(
+        node["metadata"].get("deletionTimestamp")
+        or spec.get("unschedulable")
+        or any(one.get("key") in LEAVING_NODE_TAINTS for one in spec.get("taints") or ())
+    )

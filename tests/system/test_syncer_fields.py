@@ -20,6 +20,7 @@ from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     EVENTS,
     MERGE_PATCH_TYPE,
+    NODES,
     PODS,
     SERVICES,
     STRATEGIC_MERGE_PATCH_TYPE,
@@ -329,6 +330,36 @@ def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
     shop.syncer("service", advertise="NodePort")
     wait_for(lambda: [one.key for one in shop.held()] == [first.key], "one", 60.0)
     shop.wait_condition("Ready", "True", "Synced")
+
+
+def test_a_node_port_leaves_a_node_that_is_drained(shop: Shop) -> None:
+    """A cordoned node's instance moves to the next node, while its own address still answers, and comes
+    back.
+    """
+    shop.service(type="NodePort")
+    shop.slices(shop.endpoint(1))
+    shop.syncer("service", advertise="NodePort")
+    wait_for(lambda: shop.statuses() == {"10.64.0.1": "UP"}, "the first node", 60.0)
+    (before,) = shop.held()
+    (first,) = (
+        one["metadata"]["name"]
+        for page in shop.cluster.access.pages(NODES.path())
+        for one in page["items"]
+        if any(it["address"] == "10.64.0.1" for it in one["status"]["addresses"])
+    )
+
+    def cordon(unschedulable: bool | None) -> None:
+        body = {"spec": {"unschedulable": unschedulable}}
+        path = NODES.path(None, first)
+        shop.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
+
+    cordon(True)
+    try:
+        wait_for(lambda: shop.statuses() == {"10.64.0.2": "UP"}, "the other node", 60.0)
+        assert [one.key for one in shop.held()] == [before.key]
+    finally:
+        cordon(None)
+    wait_for(lambda: shop.statuses() == {"10.64.0.1": "UP"}, "the first node again", 60.0)
 
 
 def test_labels_of_pods(shop: Shop) -> None:

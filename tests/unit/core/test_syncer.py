@@ -377,6 +377,39 @@ def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
     assert [address.ip_address for _, address in found] == [expected]
 
 
+@pytest.mark.parametrize(
+    "leaving",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    ],
+)
+@pytest.mark.parametrize("traffic", ["Local", "Cluster"])
+def test_a_node_port_leaves_a_node_that_is_about_to_go(leaving: Object, traffic: str) -> None:
+    """A node that is being drained or deleted is left while it still answers, but never the last one, nor
+    for a node without an external address.
+    """
+    described = service(externalTrafficPolicy=traffic)
+    slices = [endpoint_slice(*({**endpoint(f"10.0.0.{ord(one)}"), "nodeName": one} for one in "ab"))]
+
+    def gone(name: str, **addresses: str) -> Object:
+        there = node(name, **addresses)
+        return there | leaving | {"metadata": there["metadata"] | leaving.get("metadata", {})}
+
+    def names(*nodes: Object) -> list[str]:
+        found = ready_node_addresses(described, slices, nodes, max_nodes=3)
+        assert not isinstance(found, Problem)
+        return [name for name, _ in found]
+
+    a, b = ({"InternalIP": f"10.64.0.{number}"} for number in (1, 2))
+    assert names(node("a", **a), node("b", **b)) == ["a", "b"]
+    assert names(gone("a", **a), node("b", **b)) == ["b"]
+    assert names(gone("a", **a), gone("b", **b)) == ["a", "b"]
+    assert names(gone("a", **a)) == ["a"]
+    assert names(gone("a", ExternalIP="192.0.2.1", **a), node("b", **b)) == ["a"]
+
+
 def test_a_local_node_port_is_where_an_endpoint_is() -> None:
     """With externalTrafficPolicy Local a node with a ready endpoint is used, since others drop the call."""
     nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]
