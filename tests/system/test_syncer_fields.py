@@ -388,6 +388,30 @@ def test_labels_of_pods(shop: Shop) -> None:
     wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 60.0)
 
 
+def test_metadata_that_do_not_fit_cost_no_instance(shop: Shop) -> None:
+    """Annotations of the Service that outgrow an instance's metadata keep no new pod out: what does not fit
+    is left out, and said.
+    """
+    keys = [f"k{number}" for number in range(5)]
+    shop.service()
+    shop.slices(shop.endpoint(1, "a"))
+    shop.syncer(metadataFromAnnotations={key: f"example.com/{key}" for key in keys}, metadata={"k": "fixed"})
+    shop.wait_statuses("UP")
+    shop.cluster.access.request(
+        "PATCH",
+        SERVICES.path(shop.namespace, shop.app),
+        body={"metadata": {"annotations": {f"example.com/{key}": "x" * 1000 for key in keys}}},
+        content_type=MERGE_PATCH_TYPE,
+    )
+    shop.slices(shop.endpoint(1, "a", ready=False, terminating=True), shop.endpoint(2, "b"))
+    shop.wait_statuses("", "UP")
+    said = shop.wait_condition("MetadataLeftOut", "True", "MetadataLeftOut")
+    assert "k4 of Service" in said
+    metadata = shop.only().metadata
+    assert [key for key in ("k", *keys) if key in metadata] == ["k", "k0", "k1", "k2", "k3"]
+    assert shop.condition("Ready")[0] == "True"
+
+
 def test_host_ports(shop: Shop) -> None:
     """A pod is registered at its node's address with its host port; the next pod of that name moves with its
     node, and an ended one leaves.

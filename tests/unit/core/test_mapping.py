@@ -861,26 +861,36 @@ def test_an_ambiguous_address_is_not_registered() -> None:
     assert "some read 198.51.100.57" in found.problems[0].message
 
 
-def test_labels_count_among_the_metadata() -> None:
-    """An instance whose metadata, labels included, exceed the bound is left out; the reason gives the
-    size.
+def test_labels_that_do_not_fit_among_the_metadata_are_left_out() -> None:
+    """No label or annotation costs an instance: those that exceed the bound together with the other metadata
+    are left out and named, in the spec's order, and smaller ones are kept.
     """
-    described = service()
-    described["metadata"]["labels"]["size"] = "x" * 63
-    fixed = {f"k{number}": "x" * 1000 for number in range(4)}
+    described = service(clusterIP="10.1.0.1", ports=[HTTP])
+    described["metadata"]["labels"] |= {"size": "x" * 63, "s": "y"}
+    described["metadata"]["annotations"] = {"example.com/size": "x" * 100}
+    fixed: dict[str, Any] = {"metadata": {f"k{number}": "x" * 998 for number in range(4)}}
     one = endpoint_slice(endpoint("10.0.0.1", "a"))
-    assert pods(one, services=[described], metadata=fixed).problems == ()
-    for found in (
-        pods(one, services=[described], metadata=fixed | {"z": "y" * 30}, metadata_from_labels=("size",)),
-        whole(
-            {**described, "spec": {"clusterIP": "10.1.0.1", "ports": [HTTP]}},
-            one,
-            metadata=fixed | {"z": "y" * 30},
-            metadata_from_labels=("size",),
-        ),
+    chosen: dict[str, Any] = {
+        "metadata_from_labels": ("size", "s"),
+        "metadata_from_annotations": {"note": "example.com/size"},
+    }
+    of_pods = desired_instances(
+        syncer(**fixed, metadata_from_pod_labels=("size", "s")),
+        [described],
+        [one],
+        CLUSTER,
+        labels_of_pod=lambda _: {"size": "x" * 93, "s": "y"},
+    )
+    for found, left_out in (
+        (pods(one, services=[described], **fixed, **chosen), ["size", "note"]),
+        (whole(described, one, **fixed, **chosen), ["size", "note"]),
+        (of_pods, ["size"]),
     ):
-        assert found.instances == ()
-        assert "4106 bytes together" in found.problems[0].message
+        (instance,) = found.instances
+        own = {key for key in instance.metadata if not key.startswith("eurekube.")}
+        assert (own, found.problems) == ({*fixed["metadata"], "s"}, ())
+        assert [said.split()[0] for said in found.left_out_metadata_sentences] == left_out
+        assert "at most 4096 bytes" in found.left_out_metadata_sentences[0]
 
 
 @pytest.mark.parametrize(
