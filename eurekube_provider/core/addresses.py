@@ -94,6 +94,17 @@ def service_address(
     return Problem(SyncerCondition.NO_ADDRESS, f"Service {qualified_name(service)} has {missing}", remedy)
 
 
+def loses_load_balancer(service: Object, advertise: Advertise) -> bool:
+    """Return whether a Service's deletion takes away the load balancer at which callers reach it.
+
+    Such a Service stays until its load balancer is gone (``service.kubernetes.io/load-balancer-cleanup``),
+    and its status names the address all the while.
+    """
+    is_balanced = (service.get("spec") or {}).get("type") == "LoadBalancer"
+    is_meant = advertise in (Advertise.AUTO, Advertise.LOAD_BALANCER)
+    return is_balanced and is_meant and bool(service["metadata"].get("deletionTimestamp"))
+
+
 def _describe_missing_load_balancer(service: Object, ports: Collection[int]) -> str:
     errors = [
         f"port {port['port']}: {port['error']}"

@@ -12,7 +12,12 @@ from functools import cached_property
 from itertools import chain
 
 from eurekube_provider.core.address_families import keep_first_address_family
-from eurekube_provider.core.addresses import Address, ready_node_addresses, service_address
+from eurekube_provider.core.addresses import (
+    Address,
+    loses_load_balancer,
+    ready_node_addresses,
+    service_address,
+)
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.host_ports import (
@@ -630,6 +635,11 @@ def _service_instance(
     has_ready_endpoint = any(map(is_ready, endpoints_of(slices)))
     has_endpoints = has_ready_endpoint or _has_live_endpoints(slices)
     name = service["metadata"]["name"]
+    if not syncer.address and loses_load_balancer(service, syncer.advertise):
+        sentence = f"the deletion of Service {qualified_name(service)} takes its load balancer away"
+        return DesiredInstances(
+            problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),), has_endpoints=has_endpoints
+        )
     found = _places_and_ports(syncer, service, slices, cluster, nodes, routes)
     if isinstance(found, Problem) and found.reason != Reason.NODES_NOT_READ:
         # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.

@@ -80,6 +80,8 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
     if not is_mirrored(service) and any(one.get("kind") == MIRROR_KIND for one in references):
         # A person took it over from a mirror, whose reference must go.
         more |= {key: service["metadata"].get(key) for key in ("uid", "resourceVersion", "ownerReferences")}
+    if ends := service["metadata"].get("deletionTimestamp"):
+        more["deletionTimestamp"] = ends
     return {
         "metadata": _named_metadata(service, labels=service["metadata"].get("labels") or {}, **more),
         "spec": {key: spec[key] for key in _KEPT_SERVICE_SPEC_FIELDS if key in spec}

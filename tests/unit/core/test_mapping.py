@@ -698,6 +698,30 @@ def test_an_address_of_a_load_balancer_is_waited_for(
     assert "wait for the load balancer" in problem.remedy
 
 
+def test_a_load_balancer_that_goes_with_its_service() -> None:
+    """The instance of a Service whose deletion takes the load balancer away is wanted no more, unless callers
+    use another address of it, or another Service has taken its place.
+    """
+    going, one = service(ports=[HTTP], clusterIP="10.96.0.1", type="LoadBalancer"), endpoint("10.0.0.1", "a")
+    going["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    assert [it.ip_address for it in whole(going, endpoint_slice(one)).instances] == ["192.0.2.1"]
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    for advertise in (Advertise.AUTO, Advertise.LOAD_BALANCER):
+        desired = whole(going, endpoint_slice(one), advertise=advertise)
+        assert (desired.instances, desired.may_be_incomplete) == ((), False)
+        assert [it.reason for it in desired.problems] == ["NoMatchingService"]
+    for fields in ({"advertise": Advertise.CLUSTER_IP}, {"address": "10.96.0.1"}):
+        assert [it.ip_address for it in whole(going, endpoint_slice(one), **fields).instances] == [
+            "10.96.0.1"
+        ]
+    assert [it.ip_address for it in pods(endpoint_slice(one), services=[going]).instances] == ["10.0.0.1"]
+    following = service("rating-2", ports=[HTTP], type="LoadBalancer")
+    following["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}
+    slices = [endpoint_slice(one), endpoint_slice(one, name="y", of="rating-2")]
+    found = desired_instances(syncer(Mode.SERVICE), [going, following], slices, CLUSTER)
+    assert ([it.ip_address for it in found.instances], found.problems) == (["192.0.2.2"], ())
+
+
 @pytest.mark.parametrize("not_ready", NotReady)
 @pytest.mark.parametrize(
     ("endpoints", "expected"),
