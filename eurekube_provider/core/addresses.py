@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import product
 
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.objects import Object, conditions_of, endpoints_of, is_ready, qualified_name
@@ -18,6 +19,8 @@ AUTO_ADVERTISE_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertis
 Node ports and DNS names are taken on request only: a node port binds callers to one node, a DNS name works in
 the cluster alone.
 """
+
+_ANY_FAMILY = ("IPv4", "IPv6")
 
 LEAVING_NODE_TAINTS = frozenset(
     {
@@ -165,10 +168,12 @@ def ready_node_addresses(
         if local:  # else no call arrives anywhere, and what stands as DOWN needs an address all the same
             ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"
-    for kind in ("ExternalIP", "InternalIP"):
-        reachable = [node for node in ready if _node_address(node, kind) is not None]
-        staying = [node for node in reachable if not _is_leaving(node)] or reachable
-        found = [(node["metadata"]["name"], Address.of(str(_node_address(node, kind)))) for node in staying]
+    # A node port listens in the Service's families alone. Where no node has an address of these: any.
+    families = (service.get("spec") or {}).get("ipFamilies") or _ANY_FAMILY
+    for allowed, kind in product((families, _ANY_FAMILY), ("ExternalIP", "InternalIP")):
+        reachable = [(node, at) for node in ready if (at := _node_address(node, kind, allowed)) is not None]
+        staying = [(node, at) for node, at in reachable if not _is_leaving(node)] or reachable
+        found = [(node["metadata"]["name"], Address.of(at)) for node, at in staying]
         if found:
             where = qualified_name(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
@@ -179,9 +184,10 @@ def ready_node_addresses(
     )
 
 
-def _node_address(node: Object, kind: str) -> str | None:
+def _node_address(node: Object, kind: str, families: Collection[str]) -> str | None:
     addresses = (node.get("status") or {}).get("addresses") or ()
-    return next((str(one["address"]) for one in addresses if one["type"] == kind), None)
+    of_kind = [str(one["address"]) for one in addresses if one["type"] == kind]
+    return next((one for one in of_kind if ("IPv6" if ":" in one else "IPv4") in families), None)
 
 
 def _is_leaving(node: Object) -> bool:

@@ -393,8 +393,7 @@ def test_a_node_port_leaves_a_node_that_is_about_to_go(leaving: Object, traffic:
     described = service(externalTrafficPolicy=traffic)
     slices = [endpoint_slice(*({**endpoint(f"10.0.0.{ord(one)}"), "nodeName": one} for one in "ab"))]
 
-    def gone(name: str, **addresses: str) -> Object:
-        there = node(name, **addresses)
+    def gone(there: Object) -> Object:
         return there | leaving | {"metadata": there["metadata"] | leaving.get("metadata", {})}
 
     def names(*nodes: Object) -> list[str]:
@@ -402,12 +401,39 @@ def test_a_node_port_leaves_a_node_that_is_about_to_go(leaving: Object, traffic:
         assert not isinstance(found, Problem)
         return [name for name, _ in found]
 
-    a, b = ({"InternalIP": f"10.64.0.{number}"} for number in (1, 2))
-    assert names(node("a", **a), node("b", **b)) == ["a", "b"]
-    assert names(gone("a", **a), node("b", **b)) == ["b"]
-    assert names(gone("a", **a), gone("b", **b)) == ["a", "b"]
-    assert names(gone("a", **a)) == ["a"]
-    assert names(gone("a", ExternalIP="192.0.2.1", **a), node("b", **b)) == ["a"]
+    a, b = (node(name, InternalIP=f"10.64.0.{number}") for number, name in enumerate("ab", 1))
+    assert names(a, b) == ["a", "b"]
+    assert names(gone(a), b) == ["b"]
+    assert names(gone(a), gone(b)) == ["a", "b"]
+    assert names(gone(a)) == ["a"]
+    assert names(gone(node("a", ExternalIP="192.0.2.1", InternalIP="10.64.0.1")), b) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("families", "external", "expected"),
+    [
+        (None, "", "10.64.0.1"),
+        (["IPv4"], "", "10.64.0.1"),
+        (["IPv6"], "", "fd00::1"),
+        (["IPv6"], "192.0.2.1", "fd00::1"),
+        (["IPv6", "IPv4"], "192.0.2.1", "192.0.2.1"),
+    ],
+)
+def test_a_node_port_has_the_families_of_its_service(
+    families: list[str] | None, external: str, expected: str
+) -> None:
+    """A node port listens at the node's addresses of the Service's families alone."""
+    both = node("a", InternalIP="10.64.0.1")
+    both["status"]["addresses"] += [{"type": "InternalIP", "address": "fd00::1"}]
+    both["status"]["addresses"] += [{"type": "ExternalIP", "address": external}] if external else []
+    described = service(ipFamilies=families)
+    found = ready_node_addresses(described, [], [both], max_nodes=1)
+    assert not isinstance(found, Problem)
+    assert [address.ip_address for _, address in found] == [expected]
+    other = ready_node_addresses(
+        service(ipFamilies=["IPv6"]), [], [node("b", InternalIP="10.64.0.2")], max_nodes=1
+    )
+    assert not isinstance(other, Problem)  # kept in doubt
 
 
 def test_a_local_node_port_is_where_an_endpoint_is() -> None:
