@@ -34,6 +34,15 @@ LEAVING_NODE_TAINTS = frozenset(
 )
 """The taints of a node that is about to go although it may still be ready, since it is being drained, say."""
 
+AVOIDED_NODE_LABELS = {
+    "eks.amazonaws.com/compute-type": "fargate",
+    "node.kubernetes.io/exclude-from-external-load-balancers": "",
+    "type": "virtual-kubelet",
+}
+"""The labels of a node that is not to be called at node ports, each with its value (empty for any): a virtual
+node has no kube-proxy.
+"""
+
 _MISSING_ADDRESS_WORDS = {
     Advertise.LOAD_BALANCER: "load balancer's address in its status",
     Advertise.EXTERNAL_IP: "external IP",
@@ -150,7 +159,8 @@ def ready_node_addresses(
 
     The first node is the first by name. The order of the others depends on a hash of Service and node:
     Services spread over the nodes, and a node keeps its place while other nodes come and go. A node that is
-    about to go is listed only if all are: once it is gone, calls fail until it counts as not ready.
+    about to go is listed only if all are: once it is gone, calls fail until it counts as not ready. Nor is
+    one listed beside others that is not meant to be called.
 
     :param nodes: None as long as they have not been read.
     :param max_nodes: the largest number of nodes to list.
@@ -172,8 +182,8 @@ def ready_node_addresses(
     families = (service.get("spec") or {}).get("ipFamilies") or _ANY_FAMILY
     for allowed, kind in product((families, _ANY_FAMILY), ("ExternalIP", "InternalIP")):
         reachable = [(node, at) for node in ready if (at := _node_address(node, kind, allowed)) is not None]
-        staying = [(node, at) for node, at in reachable if not _is_leaving(node)] or reachable
-        found = [(node["metadata"]["name"], Address.of(at)) for node, at in staying]
+        chosen = [(node, at) for node, at in reachable if not _is_avoided(node)] or reachable
+        found = [(node["metadata"]["name"], Address.of(at)) for node, at in chosen]
         if found:
             where = qualified_name(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
@@ -190,11 +200,19 @@ def _node_address(node: Object, kind: str, families: Collection[str]) -> str | N
     return next((one for one in of_kind if ("IPv6" if ":" in one else "IPv4") in families), None)
 
 
-def _is_leaving(node: Object) -> bool:
-    """Return whether a node is about to go: it is cordoned, tainted so, or its deletion began."""
-    spec = node.get("spec") or {}
+def is_avoided_node_label(key: str, value: str) -> bool:
+    """Return whether a node's label is one of :data:`AVOIDED_NODE_LABELS`."""
+    return key in AVOIDED_NODE_LABELS and AVOIDED_NODE_LABELS[key] in ("", value)
+
+
+def _is_avoided(node: Object) -> bool:
+    """Return whether a node is about to go (cordoned, tainted so, or its deletion began), or is not meant to
+    be called.
+    """
+    metadata, spec = node["metadata"], node.get("spec") or {}
     return bool(
-        node["metadata"].get("deletionTimestamp")
+        metadata.get("deletionTimestamp")
         or spec.get("unschedulable")
         or any(one.get("key") in LEAVING_NODE_TAINTS for one in spec.get("taints") or ())
+        or any(is_avoided_node_label(*one) for one in (metadata.get("labels") or {}).items())
     )

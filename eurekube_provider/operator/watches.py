@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from eurekube_provider.core.addresses import LEAVING_NODE_TAINTS
+from eurekube_provider.core.addresses import LEAVING_NODE_TAINTS, is_avoided_node_label
 from eurekube_provider.core.host_ports import PodOnHost
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import intern_text
@@ -163,13 +163,19 @@ def _shared_conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
 
 
 def trim_node(node: Object, _before: Object | None = None) -> Object:
-    """Return the part of a node that the mapping reads: whether it is ready or about to go, and its
-    addresses.
+    """Return the part of a node that the mapping reads: whether it is ready, or about to go, or not meant to
+    be called, and its addresses.
     """
     metadata, status, spec = node["metadata"], node.get("status") or {}, node.get("spec") or {}
     taints = [{"key": one["key"]} for one in spec.get("taints") or () if one["key"] in LEAVING_NODE_TAINTS]
+    labels = {
+        key: value
+        for key, value in (metadata.get("labels") or {}).items()
+        if is_avoided_node_label(key, value)
+    }
+    kept = {key: metadata[key] for key in ("name", "deletionTimestamp") if key in metadata}
     return {
-        "metadata": {key: metadata[key] for key in ("name", "deletionTimestamp") if key in metadata},
+        "metadata": {**kept, **({"labels": labels} if labels else {})},
         "spec": {**({"unschedulable": True} if spec.get("unschedulable") else {}), "taints": taints},
         "status": {
             "addresses": [

@@ -383,12 +383,14 @@ def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
         {"spec": {"unschedulable": True}},
         {"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}},
         {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}},
+        {"metadata": {"labels": {"eks.amazonaws.com/compute-type": "fargate"}}},
     ],
 )
 @pytest.mark.parametrize("traffic", ["Local", "Cluster"])
 def test_a_node_port_leaves_a_node_that_is_about_to_go(leaving: Object, traffic: str) -> None:
     """A node that is being drained or deleted is left while it still answers, but never the last one, nor
-    for a node without an external address.
+    for a node without an external address. So is a node that is not meant to be called.
     """
     described = service(externalTrafficPolicy=traffic)
     slices = [endpoint_slice(*({**endpoint(f"10.0.0.{ord(one)}"), "nodeName": one} for one in "ab"))]
@@ -401,8 +403,9 @@ def test_a_node_port_leaves_a_node_that_is_about_to_go(leaving: Object, traffic:
         assert not isinstance(found, Problem)
         return [name for name, _ in found]
 
+    usual = {"metadata": {"name": "a", "labels": {"eks.amazonaws.com/compute-type": "auto"}}}
     a, b = (node(name, InternalIP=f"10.64.0.{number}") for number, name in enumerate("ab", 1))
-    assert names(a, b) == ["a", "b"]
+    assert names(a, b) == names(a | usual, b) == ["a", "b"]
     assert names(gone(a), b) == ["b"]
     assert names(gone(a), gone(b)) == ["a", "b"]
     assert names(gone(a)) == ["a"]

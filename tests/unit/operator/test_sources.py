@@ -392,10 +392,11 @@ def test_of_pods_and_nodes_little_is_kept() -> None:
         },
     }
     drained = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "now"}
-    node["metadata"] = {"name": "n", "deletionTimestamp": "now"}
+    excluded = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
+    node["metadata"] = {"name": "n", "deletionTimestamp": "now", "labels": {"type": "gpu", **excluded}}
     node["spec"] = {"unschedulable": True, "taints": [drained, {"key": "gpu", "effect": "NoSchedule"}]}
     kept = trim_node(node)
-    assert kept["metadata"] == {"name": "n", "deletionTimestamp": "now"}
+    assert kept["metadata"] == {"name": "n", "deletionTimestamp": "now", "labels": excluded}
     assert kept["spec"] == {"unschedulable": True, "taints": [{"key": drained["key"]}]}
 
 
