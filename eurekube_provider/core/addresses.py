@@ -22,17 +22,20 @@ the cluster alone.
 
 _ANY_FAMILY = ("IPv4", "IPv6")
 
-LEAVING_NODE_TAINTS = frozenset(
+AVOIDED_NODE_TAINTS = frozenset(
     {
         "ToBeDeletedByClusterAutoscaler",
         "karpenter.sh/disrupted",
         "karpenter.sh/disruption",
+        "node.cilium.io/agent-not-ready",
         "node.cloudprovider.kubernetes.io/shutdown",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.kubernetes.io/network-unavailable",
         "node.kubernetes.io/out-of-service",
         "node.kubernetes.io/unschedulable",
     }
 )
-"""The taints of a node that is about to go although it may still be ready, since it is being drained, say."""
+"""The taints of a node that may be ready and is about to go, such as a drained one, or has no network yet."""
 
 AVOIDED_NODE_LABELS = {
     "eks.amazonaws.com/compute-type": "fargate",
@@ -206,13 +209,13 @@ def is_avoided_node_label(key: str, value: str) -> bool:
 
 
 def _is_avoided(node: Object) -> bool:
-    """Return whether a node is about to go (cordoned, tainted so, or its deletion began), or is not meant to
-    be called.
+    """Return whether a node is about to go (cordoned, tainted so, or its deletion began), has no network yet,
+    or is not meant to be called.
     """
     metadata, spec = node["metadata"], node.get("spec") or {}
     return bool(
         metadata.get("deletionTimestamp")
         or spec.get("unschedulable")
-        or any(one.get("key") in LEAVING_NODE_TAINTS for one in spec.get("taints") or ())
+        or any(one.get("key") in AVOIDED_NODE_TAINTS for one in spec.get("taints") or ())
         or any(is_avoided_node_label(*one) for one in (metadata.get("labels") or {}).items())
     )

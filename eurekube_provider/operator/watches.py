@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from eurekube_provider.core.addresses import LEAVING_NODE_TAINTS, is_avoided_node_label
+from eurekube_provider.core.addresses import AVOIDED_NODE_TAINTS, is_avoided_node_label
 from eurekube_provider.core.host_ports import PodOnHost
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import intern_text
@@ -167,7 +167,7 @@ def trim_node(node: Object, _before: Object | None = None) -> Object:
     be called, and its addresses.
     """
     metadata, status, spec = node["metadata"], node.get("status") or {}, node.get("spec") or {}
-    taints = [{"key": one["key"]} for one in spec.get("taints") or () if one["key"] in LEAVING_NODE_TAINTS]
+    taints = [{"key": one["key"]} for one in spec.get("taints") or () if one["key"] in AVOIDED_NODE_TAINTS]
     labels = {
         key: value
         for key, value in (metadata.get("labels") or {}).items()

@@ -382,6 +382,7 @@ def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
     [
         {"spec": {"unschedulable": True}},
         {"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}},
+        {"spec": {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}},
         {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
         {"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}},
         {"metadata": {"labels": {"eks.amazonaws.com/compute-type": "fargate"}}},
