@@ -890,29 +890,29 @@ def test_labels_that_do_not_fit_among_the_metadata_are_left_out() -> None:
     are left out and named, in the spec's order, and smaller ones are kept.
     """
     described = service(clusterIP="10.1.0.1", ports=[HTTP])
-    described["metadata"]["labels"] |= {"size": "x" * 63, "s": "y"}
+    described["metadata"]["labels"] |= {"size": "x" * 63, "m": "x" * 20, "n": "x" * 20, "s": "y"}
     described["metadata"]["annotations"] = {"example.com/size": "x" * 100}
     fixed: dict[str, Any] = {"metadata": {f"k{number}": "x" * 998 for number in range(4)}}
     one = endpoint_slice(endpoint("10.0.0.1", "a"))
     chosen: dict[str, Any] = {
-        "metadata_from_labels": ("size", "s"),
+        "metadata_from_labels": ("size", "m", "n", "s"),
         "metadata_from_annotations": {"note": "example.com/size"},
     }
     of_pods = desired_instances(
-        syncer(**fixed, metadata_from_pod_labels=("size", "s")),
+        syncer(**fixed, metadata_from_pod_labels=("size", "m", "n", "s")),
         [described],
         [one],
         CLUSTER,
-        labels_of_pod=lambda _: {"size": "x" * 93, "s": "y"},
+        labels_of_pod=lambda _: {"size": "x" * 93, "m": "x" * 50, "n": "x" * 50, "s": "y"},
     )
     for found, left_out in (
-        (pods(one, services=[described], **fixed, **chosen), ["size", "note"]),
-        (whole(described, one, **fixed, **chosen), ["size", "note"]),
-        (of_pods, ["size"]),
+        (pods(one, services=[described], **fixed, **chosen), ["size", "n", "note"]),
+        (whole(described, one, **fixed, **chosen), ["size", "n", "note"]),
+        (of_pods, ["size", "n"]),
     ):
         (instance,) = found.instances
         own = {key for key in instance.metadata if not key.startswith("eurekube.")}
-        assert (own, found.problems) == ({*fixed["metadata"], "s"}, ())
+        assert (own, found.problems) == ({*fixed["metadata"], "m", "s"}, ())
         assert [said.split()[0] for said in found.left_out_metadata_sentences] == left_out
         assert "at most 4096 bytes" in found.left_out_metadata_sentences[0]
 
