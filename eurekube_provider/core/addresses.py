@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import product
 
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.objects import Object, conditions_of, endpoints_of, is_ready, qualified_name
@@ -17,6 +18,32 @@ AUTO_ADVERTISE_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertis
 
 Node ports and DNS names are taken on request only: a node port binds callers to one node, a DNS name works in
 the cluster alone.
+"""
+
+_ANY_FAMILY = ("IPv4", "IPv6")
+
+AVOIDED_NODE_TAINTS = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.cilium.io/agent-not-ready",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/out-of-service",
+        "node.kubernetes.io/unschedulable",
+    }
+)
+"""The taints of a node that may be ready and is about to go, such as a drained one, or has no network yet."""
+
+AVOIDED_NODE_LABELS = {
+    "eks.amazonaws.com/compute-type": "fargate",
+    "node.kubernetes.io/exclude-from-external-load-balancers": "",
+    "type": "virtual-kubelet",
+}
+"""The labels of a node that is not to be called at node ports, each with its value (empty for any): a virtual
+node has no kube-proxy.
 """
 
 _MISSING_ADDRESS_WORDS = {
@@ -82,6 +109,17 @@ def service_address(
     return Problem(SyncerCondition.NO_ADDRESS, f"Service {qualified_name(service)} has {missing}", remedy)
 
 
+def loses_load_balancer(service: Object, advertise: Advertise) -> bool:
+    """Return whether a Service's deletion takes away the load balancer at which callers reach it.
+
+    Such a Service stays until its load balancer is gone (``service.kubernetes.io/load-balancer-cleanup``),
+    and its status names the address all the while.
+    """
+    is_balanced = (service.get("spec") or {}).get("type") == "LoadBalancer"
+    is_meant = advertise in (Advertise.AUTO, Advertise.LOAD_BALANCER)
+    return is_balanced and is_meant and bool(service["metadata"].get("deletionTimestamp"))
+
+
 def _describe_missing_load_balancer(service: Object, ports: Collection[int]) -> str:
     errors = [
         f"port {port['port']}: {port['error']}"
@@ -123,7 +161,9 @@ def ready_node_addresses(
     """List ready nodes by name and address: only nodes with an external address if there are any.
 
     The first node is the first by name. The order of the others depends on a hash of Service and node:
-    Services spread over the nodes, and a node keeps its place while other nodes come and go.
+    Services spread over the nodes, and a node keeps its place while other nodes come and go. A node that is
+    about to go is listed only if all are: once it is gone, calls fail until it counts as not ready. Nor is
+    one listed beside others that is not meant to be called.
 
     :param nodes: None as long as they have not been read.
     :param max_nodes: the largest number of nodes to list.
@@ -141,12 +181,12 @@ def ready_node_addresses(
         if local:  # else no call arrives anywhere, and what stands as DOWN needs an address all the same
             ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"
-    for kind in ("ExternalIP", "InternalIP"):
-        found = [
-            (node["metadata"]["name"], Address.of(address))
-            for node in ready
-            if (address := _node_address(node, kind)) is not None
-        ]
+    # A node port listens in the Service's families alone. Where no node has an address of these: any.
+    families = (service.get("spec") or {}).get("ipFamilies") or _ANY_FAMILY
+    for allowed, kind in product((families, _ANY_FAMILY), ("ExternalIP", "InternalIP")):
+        reachable = [(node, at) for node in ready if (at := _node_address(node, kind, allowed)) is not None]
+        chosen = [(node, at) for node, at in reachable if not _is_avoided(node)] or reachable
+        found = [(node["metadata"]["name"], Address.of(at)) for node, at in chosen]
         if found:
             where = qualified_name(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
@@ -157,6 +197,25 @@ def ready_node_addresses(
     )
 
 
-def _node_address(node: Object, kind: str) -> str | None:
+def _node_address(node: Object, kind: str, families: Collection[str]) -> str | None:
     addresses = (node.get("status") or {}).get("addresses") or ()
-    return next((str(one["address"]) for one in addresses if one["type"] == kind), None)
+    of_kind = [str(one["address"]) for one in addresses if one["type"] == kind]
+    return next((one for one in of_kind if ("IPv6" if ":" in one else "IPv4") in families), None)
+
+
+def is_avoided_node_label(key: str, value: str) -> bool:
+    """Return whether a node's label is one of :data:`AVOIDED_NODE_LABELS`."""
+    return key in AVOIDED_NODE_LABELS and AVOIDED_NODE_LABELS[key] in ("", value)
+
+
+def _is_avoided(node: Object) -> bool:
+    """Return whether a node is about to go (cordoned, tainted so, or its deletion began), has no network yet,
+    or is not meant to be called.
+    """
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    return bool(
+        metadata.get("deletionTimestamp")
+        or spec.get("unschedulable")
+        or any(one.get("key") in AVOIDED_NODE_TAINTS for one in spec.get("taints") or ())
+        or any(is_avoided_node_label(*one) for one in (metadata.get("labels") or {}).items())
+    )

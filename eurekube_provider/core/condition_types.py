@@ -102,7 +102,8 @@ class SyncerCondition(StatusCondition):
 
     METADATA_LEFT_OUT = "MetadataLeftOut"
     """Instances are registered without some metadata, or without the health check, that the spec takes
-    from a port or an annotation: the port does not exist, or Eureka's clients could not read the value.
+    from a port, a label or an annotation: the port does not exist, Eureka's clients could not read the
+    value, or an instance has no room for it.
     """
 
     LEASE_TOO_SHORT = "LeaseTooShort"

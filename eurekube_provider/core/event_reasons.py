@@ -41,7 +41,9 @@ class PodEvent(StrEnum):
     """The gate opened: callers know the pod, or there is no reason to wait for them."""
 
     GATE_WAITS = "GateWaits"
-    """The pod waits until a person acts: Eureka is away, or the syncer is paused or refused."""
+    """The pod waits until a person acts: Eureka is away, the syncer is paused or refused, or the API server
+    refuses the gate's condition.
+    """
 
 
 class MirrorEvent(StrEnum):

@@ -15,6 +15,7 @@ from eurekube_provider.core.routes import (
     Routes,
     TargetService,
     alphabetically_first_nonlocal_address,
+    deletion_problem,
     host_problem,
     is_acme_challenge_path,
     no_address_problem,
@@ -54,7 +55,10 @@ def gateway_route_candidates(target: TargetService, routes: Routes, domain: str)
                 if gateway is None
                 else _unaccepted_route_problem(route, parent, place)
             )
-            if gateway is None or problem is not None:
+            going = deletion_problem(f"{via} at Gateway {place}", route, *([gateway] if gateway else []))
+            if going is not None:
+                yield RouteCandidate("", via, problem=going)
+            elif gateway is None or problem is not None:
                 yield RouteCandidate("", via, problem=problem, is_problem_temporary=True)
             else:
                 yield from _candidates_at_gateway(target, route, parent, gateway, routes, domain)

@@ -11,6 +11,7 @@ from eurekube_provider.core.routes import (
     RouteCandidate,
     TargetService,
     alphabetically_first_nonlocal_address,
+    deletion_problem,
     host_problem,
     is_acme_challenge_path,
     no_address_problem,
@@ -36,8 +37,12 @@ def ingress_route_candidates(
         for host in sorted(
             {host for host, path in _hosts_and_paths(ingress) if _sends_all_paths_to(path, target)}
         ):
+            problem = deletion_problem(via, ingress)
+            if problem is not None:
+                yield RouteCandidate("", via, problem=problem)
+                continue
             if not host or host.startswith("*"):
-                problem: Problem | None = no_address_problem(
+                problem = no_address_problem(
                     f"{via} sends {host or 'each host'} to Service {target.qualified_name}, and callers "
                     "need one host name",
                     "give the rule a host without *",

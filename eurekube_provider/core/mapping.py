@@ -12,7 +12,12 @@ from functools import cached_property
 from itertools import chain
 
 from eurekube_provider.core.address_families import keep_first_address_family
-from eurekube_provider.core.addresses import Address, ready_node_addresses, service_address
+from eurekube_provider.core.addresses import (
+    Address,
+    loses_load_balancer,
+    ready_node_addresses,
+    service_address,
+)
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.host_ports import (
@@ -62,7 +67,13 @@ from eurekube_provider.core.routed_addresses import routed_address
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.service_choice import ServiceAndSlices, choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
-from eurekube_provider.core.text import check_instance_id, check_metadata, describe_unfit_metadata_value
+from eurekube_provider.core.text import (
+    MAX_METADATA_BYTES,
+    check_instance_id,
+    check_metadata,
+    describe_oversized_metadata,
+    describe_unfit_metadata_value,
+)
 from eurekube_provider.core.wording import format_count
 
 FindLabelsOfPod = Callable[[str], Mapping[str, str]]
@@ -70,6 +81,11 @@ FindLabelsOfPod = Callable[[str], Mapping[str, str]]
 
 _COMPLETE_DESPITE_REASONS = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
 """Reasons of problems despite which the set of desired instances is certain."""
+
+_LONGEST_PORT, _LONGEST_ZONE = "65535", "z" * 63
+"""The longest values that a port and an endpoint's zone give to the metadata: a zone is a node's label."""
+
+_TOO_MUCH_PHRASE = f"since metadata have at most {MAX_METADATA_BYTES} bytes together"
 
 NOT_READ_YET_REASONS = frozenset(
     {Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ, Reason.ROUTES_NOT_READ}
@@ -391,9 +407,12 @@ def _pod_instances(
     def metadata_of(pod: str, zone: str, ports: Ports) -> Mapping[str, str]:
         if pod and labels_of_pod is not None:
             of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-            return _build_metadata(
-                zone, {**service_metadata, **of_pod, **dict(ports.metadata)}, fixed_metadata
+            more = dict(ports.metadata)
+            of_pod, too_much = _fitting(
+                of_pod, {"zone": zone, **service_metadata}, {**more, **fixed_metadata}
             )
+            unfit.extend(f"{key} of pods of Service {where}, {_TOO_MUCH_PHRASE}" for key in too_much)
+            return _build_metadata(zone, {**service_metadata, **of_pod, **more}, fixed_metadata)
         metadata = metadata_by_zone.get((zone, ports.metadata))
         if metadata is None:
             metadata = _build_metadata(zone, {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
@@ -467,7 +486,10 @@ def _pod_instances(
         tuple(left_out),
         bool(instances) or _has_live_endpoints(slices),
         pods_without_host_port=kept,
-        left_out_metadata_sentences=(*_describe_missing_further_ports(where, parts.values()), *unfit),
+        left_out_metadata_sentences=(
+            *_describe_missing_further_ports(where, parts.values()),
+            *dict.fromkeys(unfit),
+        ),
     )
 
 
@@ -613,6 +635,11 @@ def _service_instance(
     has_ready_endpoint = any(map(is_ready, endpoints_of(slices)))
     has_endpoints = has_ready_endpoint or _has_live_endpoints(slices)
     name = service["metadata"]["name"]
+    if not syncer.address and loses_load_balancer(service, syncer.advertise):
+        sentence = f"the deletion of Service {qualified_name(service)} takes its load balancer away"
+        return DesiredInstances(
+            problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),), has_endpoints=has_endpoints
+        )
     found = _places_and_ports(syncer, service, slices, cluster, nodes, routes)
     if isinstance(found, Problem) and found.reason != Reason.NODES_NOT_READ:
         # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.
@@ -748,7 +775,9 @@ def _build_metadata(
 
 
 def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
-    """Return the metadata from a Service's labels and annotations, and sentences on unfit annotations."""
+    """Return the metadata from a Service's labels and annotations as far as they fit beside the others, and
+    sentences on those that do not.
+    """
     found = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     unfit = []
     annotations = service["metadata"].get("annotations") or {}
@@ -760,7 +789,28 @@ def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], 
             )
         elif value:
             found[key] = value
+    of_ports = dict.fromkeys(syncer.metadata_from_ports, _LONGEST_PORT)
+    found, too_much = _fitting(found, {"zone": _LONGEST_ZONE}, {**of_ports, **syncer.metadata})
+    unfit += [f"{key} of Service {qualified_name(service)}, {_TOO_MUCH_PHRASE}" for key in too_much]
     return found, unfit
+
+
+def _fitting(
+    found: Mapping[str, str], under: Mapping[str, str], over: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the metadata that fit into one instance beside others, and the keys of those that do not.
+
+    They are left out, since an instance that is refused for them would leave callers without its pod.
+
+    :param under: metadata that the found ones replace; ``over``: metadata that replace the found ones.
+    """
+    if not describe_oversized_metadata({**under, **found, **over}):
+        return dict(found), []
+    kept: dict[str, str] = {}
+    for key, value in found.items():
+        if not describe_oversized_metadata({**under, **kept, key: value, **over}):
+            kept[key] = value
+    return kept, [key for key in found if key not in kept]
 
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:

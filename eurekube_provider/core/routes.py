@@ -96,6 +96,15 @@ def no_address_problem(message: str, remedy: str) -> Problem:
     return Problem(SyncerCondition.NO_ADDRESS, message, remedy)
 
 
+def deletion_problem(via: str, *objects: Object) -> Problem | None:
+    """Return the problem that a way to a Service is about to go, since one of its objects is being deleted:
+    another way replaces it.
+    """
+    if not any(one["metadata"].get("deletionTimestamp") for one in objects):
+        return None
+    return no_address_problem(f"{via} is being deleted", "add another way to the Service")
+
+
 def choose_route(candidates: Iterable[RouteCandidate], otherwise: Problem) -> RouteCandidate | Problem:
     """Return the candidate of the one host name that leads to a Service, https before http; else a problem.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eurekube_provider.core.addresses import loses_load_balancer
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.objects import (
     Object,
@@ -85,15 +86,21 @@ def _choose_by_name_and_ports(
 ) -> tuple[Object, ...] | Problem:
     """Choose the Services that a syncer means.
 
-    A Service of type ExternalName is not meant, nor is one without the port that the syncer names, as long as
-    there is another one. Among the rest, a Service with the application's name is meant if there is one.
-    Services with equal ports over the same pods count as one: mode pod reads all of them, mode service one. A
-    Service that publishes addresses which are not ready is left out if another of these says which are ready.
+    A Service of type ExternalName is not meant, nor is in mode service one whose load balancer goes, nor one
+    without the port that the syncer names, as long as there is another one. Among the rest, a Service with
+    the application's name is meant if there is one. Services with equal ports over the same pods count as
+    one: mode pod reads all of them, mode service one. A Service that publishes addresses which are not ready
+    is left out if another of these says which are ready.
 
     :param selected: the Services that the selector finds, in the order of their names.
     :returns: a problem if it is not clear which Service is meant.
     """
-    candidates = [one for one in selected.values() if not is_external_name(one)]
+    candidates = [
+        one
+        for one in selected.values()
+        if not is_external_name(one)
+        and (syncer.mode is Mode.POD or not loses_load_balancer(one, syncer.advertise))
+    ]
     if len(selected) == 1 or not candidates:
         return tuple(selected.values())
     candidates = [

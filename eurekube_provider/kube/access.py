@@ -7,7 +7,10 @@ ten thousand endpoints must not build a pydantic object for each.
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,12 +26,17 @@ from eurekube_provider.core.errors import ConfigurationError, KubernetesError, L
 from eurekube_provider.kube.official_client import client, config, rest, tcp_keepalive_socket_options
 from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
+_log = logging.getLogger(__name__)
+
 _REQUEST_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _TCP_KEEPALIVE_OPTIONS = tcp_keepalive_socket_options(idle=15, interval=5, count=3)
 """Socket options that end a connection to a vanished host after 30 s, not after a watch's longest silence."""
 
 _IN_CLUSTER_NAMESPACE_PATH = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+TOKEN_FILE_READ_SECONDS = 60.0
+"""Seconds after which the token file of a kubeconfig is read again, as client-go does."""
 
 PAGE_SIZE = 500
 PAGE_SIZE_OF_LARGE_OBJECTS = 50
@@ -180,8 +188,11 @@ class KubeAccess:
                 config.load_kube_config(  # type: ignore[no-untyped-call]
                     path, context=context, client_configuration=configuration
                 )
-                namespace = _context_namespace(path, context)
-        except config.ConfigException as error:
+                chosen = _chosen_context(path, context)
+                namespace = str(chosen.get("namespace") or "")
+                if token_file := _token_file(path, str(chosen.get("user") or "")):
+                    _follow_token_file(configuration, token_file)
+        except (config.ConfigException, OSError) as error:
             raise ConfigurationError(
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
@@ -432,13 +443,50 @@ def is_api_unavailable(error: KubernetesError) -> bool:
     return (error.status_code or 500) >= 500
 
 
-def _context_namespace(path: str | None, context: str | None) -> str:
+def _chosen_context(path: str | None, context: str | None) -> Mapping[str, Any]:
+    """Return the chosen context of a kubeconfig; empty where it has none, which is not needed everywhere."""
     try:
         contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
     except config.ConfigException:
-        return ""  # there is no current context, which is not needed where another one is named
-    chosen = next((item for item in contexts if item["name"] == context), active)
-    return str(chosen["context"].get("namespace") or "")
+        contexts, active = [], {"context": {}}
+    found: Mapping[str, Any] = next((item for item in contexts if item["name"] == context), active)["context"]
+    return found
+
+
+def _token_file(path: str | None, user: str) -> Path | None:
+    """Return the file with the token of a kubeconfig's user; None where the kubeconfig has the token."""
+    default = config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    files = config.kube_config.KubeConfigMerger(path or default)  # type: ignore[no-untyped-call]
+    has_users = bool(user and files.config.safe_get("users"))
+    named = files.config["users"].get_with_name(user, safe=True) if has_users else None
+    settings = named["user"] if named is not None and named.safe_get("user") else None
+    if settings is None or "tokenFile" not in settings or "token" in settings or "auth-provider" in settings:
+        return None
+    return Path(str(settings.path)).absolute().parent / str(settings["tokenFile"])
+
+
+def _follow_token_file(configuration: client.Configuration, file: Path) -> None:
+    """Take the token from its file, now and again: the official client reads the file once, and the token
+    expires.
+    """
+    read_at = -math.inf
+
+    def read_token(_: client.Configuration) -> None:
+        nonlocal read_at
+        if time.monotonic() - read_at < TOKEN_FILE_READ_SECONDS:
+            return
+        read_at = time.monotonic()
+        try:
+            token = file.read_text("utf-8").strip()
+        except (OSError, ValueError) as error:
+            extra = {"file": str(file), "error": str(error)}
+            _log.warning("failed to read the token for the Kubernetes API, using the former one", extra=extra)
+            return
+        if token:
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+    read_token(configuration)
+    configuration.refresh_api_key_hook = read_token  # type: ignore[assignment]
 
 
 def _error_from_answer(method: str, path: str, status_code: int, data: bytes) -> KubernetesError:

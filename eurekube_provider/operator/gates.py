@@ -607,7 +607,9 @@ class GateOpener:
             self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
 
     def _log_write_failure_once(self, pod: Object, error: EurekubeError) -> None:
-        """Log once for each pod that its condition cannot be written; a later check writes it again."""
+        """Log once for each pod that its condition cannot be written, with an Event where the API server
+        refuses it; a later check writes it again.
+        """
         status, key = getattr(error, "status_code", None), key_of(pod)
         if status in (404, 409):
             return  # it is gone, or has changed
@@ -619,6 +621,10 @@ class GateOpener:
                 "failed to write a pod's readiness gate, retrying: the gate stays as it is until then",
                 extra={"pod": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
             )
+            if status is not None:  # else the API server is away, which takes no Event either
+                regarding = {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"]}
+                why = f"the gate stays as it is, since its condition cannot be written: {error}"
+                self._events.record(regarding, EventType.WARNING, PodEvent.GATE_WAITS, why)
 
     def _replace_problems_and_report_changes(self, problems: Mapping[SyncerKey, Problem]) -> None:
         """Replace the problems of waiting pods, and report each syncer whose problem has changed."""

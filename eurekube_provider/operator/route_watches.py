@@ -135,12 +135,11 @@ def trim_route(item: Object, _before: Object | None = None) -> dict[str, Any]:
             ]
     if "conditions" in status:
         kept["conditions"] = _conditions_without_times(status)
+    metadata = {"namespace": namespace, "name": name, "generation": item["metadata"].get("generation", 0)}
+    if ends := item["metadata"].get("deletionTimestamp"):
+        metadata["deletionTimestamp"] = ends
     return {
-        "metadata": {
-            "namespace": namespace,
-            "name": name,
-            "generation": item["metadata"].get("generation", 0),
-        },
+        "metadata": metadata,
         "spec": {key: spec[key] for key in _KEPT_ROUTE_SPEC_FIELDS if key in spec},
         "status": kept,
     }

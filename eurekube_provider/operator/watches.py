@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from eurekube_provider.core.addresses import AVOIDED_NODE_TAINTS, is_avoided_node_label
 from eurekube_provider.core.host_ports import PodOnHost
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import intern_text
@@ -79,6 +80,8 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
     if not is_mirrored(service) and any(one.get("kind") == MIRROR_KIND for one in references):
         # A person took it over from a mirror, whose reference must go.
         more |= {key: service["metadata"].get(key) for key in ("uid", "resourceVersion", "ownerReferences")}
+    if ends := service["metadata"].get("deletionTimestamp"):
+        more["deletionTimestamp"] = ends
     return {
         "metadata": _named_metadata(service, labels=service["metadata"].get("labels") or {}, **more),
         "spec": {key: spec[key] for key in _KEPT_SERVICE_SPEC_FIELDS if key in spec}
@@ -160,10 +163,20 @@ def _shared_conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
 
 
 def trim_node(node: Object, _before: Object | None = None) -> Object:
-    """Return the part of a node that the mapping reads: whether it is ready, and its addresses."""
-    status = node.get("status") or {}
+    """Return the part of a node that the mapping reads: whether it is ready, or about to go, or not meant to
+    be called, and its addresses.
+    """
+    metadata, status, spec = node["metadata"], node.get("status") or {}, node.get("spec") or {}
+    taints = [{"key": one["key"]} for one in spec.get("taints") or () if one["key"] in AVOIDED_NODE_TAINTS]
+    labels = {
+        key: value
+        for key, value in (metadata.get("labels") or {}).items()
+        if is_avoided_node_label(key, value)
+    }
+    kept = {key: metadata[key] for key in ("name", "deletionTimestamp") if key in metadata}
     return {
-        "metadata": {"name": node["metadata"]["name"]},
+        "metadata": {**kept, **({"labels": labels} if labels else {})},
+        "spec": {**({"unschedulable": True} if spec.get("unschedulable") else {}), "taints": taints},
         "status": {
             "addresses": [
                 {"type": item["type"], "address": item["address"]} for item in status.get("addresses") or ()

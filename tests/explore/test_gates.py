@@ -582,7 +582,7 @@ def test_a_pod_that_was_not_ready_begins_again_by_any_clock(scene: Scene) -> Non
 
 def test_a_right_that_is_missing_costs_the_api_server_little(scene: Scene) -> None:
     """A condition that the operator may not write is tried again after a while, and written once it is
-    allowed.
+    allowed. An Event about the pod says what the API server refuses, be it by a right or by a webhook.
     """
     ask_kube = World.ask_kube
     asked = []
@@ -597,6 +597,9 @@ def test_a_right_that_is_missing_costs_the_api_server_little(scene: Scene) -> No
         scene.workloads.gated_pod("new")
         scene.after(60.0)
     assert 5 <= len(asked) <= 15
+    (event,) = [one for one in scene.world.kube.events if one["reason"] == "GateWaits"]
+    assert (event["regarding"]["name"], event["type"]) == ("new", "Warning")
+    assert "pods/status is forbidden" in event["note"]
     assert scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS - 60.0
 
 

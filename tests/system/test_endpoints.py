@@ -461,6 +461,47 @@ def test_a_load_balancer_is_waited_for(place: Place) -> None:
     assert place.addresses("balanced") == {"192.0.2.9:8080": "UP"}
 
 
+GOING = """
+kind: Service
+metadata:
+  name: $N-going
+  labels: {app: $N-going}
+  finalizers: [service.kubernetes.io/load-balancer-cleanup]
+spec: {type: LoadBalancer, ports: [{name: http, port: 8080}]}
+---
+kind: EndpointSlice
+metadata: {name: going-a, labels: {kubernetes.io/service-name: $N-going}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.99.8.1], conditions: {ready: true}}]
+---
+kind: EurekaSyncer
+metadata: {name: going}
+spec: {mode: service, selector: {app: $N-going}}
+"""
+
+
+def test_a_load_balancer_goes_before_its_service(place: Place) -> None:
+    """The instance of a Service leaves when the Service's deletion begins, since that takes the load balancer
+    away first; the next Service of that name is registered.
+    """
+    place.apply(GOING)
+    name = f"{place.namespace}-going"
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10"}]}}}
+    place.patch("Service", name, status, "status")
+    place.wait_held("going", {"192.0.2.10:8080": "UP"})
+    place.cluster.access.request("DELETE", SERVICES.path(place.namespace, name))
+    try:
+        place.wait_held("going", {}, 20.0)
+        assert "deletion" in place.wait_condition("going", "Ready", "False", "NoMatchingService")
+    finally:
+        place.patch("Service", name, {"metadata": {"finalizers": None}})
+    place.apply(GOING)
+    place.patch("Service", name, status, "status")
+    place.wait_held("going", {"192.0.2.10:8080": "UP"})
+    place.patch("Service", name, {"metadata": {"finalizers": None}})
+
+
 TWICE = """
 kind: Service
 metadata: {name: $N-twice, labels: {app: $N-twice}}

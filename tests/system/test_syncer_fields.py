@@ -20,6 +20,7 @@ from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     EVENTS,
     MERGE_PATCH_TYPE,
+    NODES,
     PODS,
     SERVICES,
     STRATEGIC_MERGE_PATCH_TYPE,
@@ -331,6 +332,36 @@ def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
     shop.wait_condition("Ready", "True", "Synced")
 
 
+def test_a_node_port_leaves_a_node_that_is_drained(shop: Shop) -> None:
+    """A cordoned node's instance moves to the next node, while its own address still answers, and comes
+    back.
+    """
+    shop.service(type="NodePort")
+    shop.slices(shop.endpoint(1))
+    shop.syncer("service", advertise="NodePort")
+    wait_for(lambda: shop.statuses() == {"10.64.0.1": "UP"}, "the first node", 60.0)
+    (before,) = shop.held()
+    (first,) = (
+        one["metadata"]["name"]
+        for page in shop.cluster.access.pages(NODES.path())
+        for one in page["items"]
+        if any(it["address"] == "10.64.0.1" for it in one["status"]["addresses"])
+    )
+
+    def cordon(unschedulable: bool | None) -> None:
+        body = {"spec": {"unschedulable": unschedulable}}
+        path = NODES.path(None, first)
+        shop.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH_TYPE)
+
+    cordon(True)
+    try:
+        wait_for(lambda: shop.statuses() == {"10.64.0.2": "UP"}, "the other node", 60.0)
+        assert [one.key for one in shop.held()] == [before.key]
+    finally:
+        cordon(None)
+    wait_for(lambda: shop.statuses() == {"10.64.0.1": "UP"}, "the first node again", 60.0)
+
+
 def test_labels_of_pods(shop: Shop) -> None:
     """Chosen pod labels become metadata, and follow changes of the labels."""
     pod = {
@@ -355,6 +386,30 @@ def test_labels_of_pods(shop: Shop) -> None:
         content_type=STRATEGIC_MERGE_PATCH_TYPE,
     )
     wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 60.0)
+
+
+def test_metadata_that_do_not_fit_cost_no_instance(shop: Shop) -> None:
+    """Annotations of the Service that outgrow an instance's metadata keep no new pod out: what does not fit
+    is left out, and said.
+    """
+    keys = [f"k{number}" for number in range(5)]
+    shop.service()
+    shop.slices(shop.endpoint(1, "a"))
+    shop.syncer(metadataFromAnnotations={key: f"example.com/{key}" for key in keys}, metadata={"k": "fixed"})
+    shop.wait_statuses("UP")
+    shop.cluster.access.request(
+        "PATCH",
+        SERVICES.path(shop.namespace, shop.app),
+        body={"metadata": {"annotations": {f"example.com/{key}": "x" * 1000 for key in keys}}},
+        content_type=MERGE_PATCH_TYPE,
+    )
+    shop.slices(shop.endpoint(1, "a", ready=False, terminating=True), shop.endpoint(2, "b"))
+    shop.wait_statuses("", "UP")
+    said = shop.wait_condition("MetadataLeftOut", "True", "MetadataLeftOut")
+    assert "k4 of Service" in said
+    metadata = shop.only().metadata
+    assert [key for key in ("k", *keys) if key in metadata] == ["k", "k0", "k1", "k2", "k3"]
+    assert shop.condition("Ready")[0] == "True"
 
 
 def test_host_ports(shop: Shop) -> None:

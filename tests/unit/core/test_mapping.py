@@ -698,6 +698,30 @@ def test_an_address_of_a_load_balancer_is_waited_for(
     assert "wait for the load balancer" in problem.remedy
 
 
+def test_a_load_balancer_that_goes_with_its_service() -> None:
+    """The instance of a Service whose deletion takes the load balancer away is wanted no more, unless callers
+    use another address of it, or another Service has taken its place.
+    """
+    going, one = service(ports=[HTTP], clusterIP="10.96.0.1", type="LoadBalancer"), endpoint("10.0.0.1", "a")
+    going["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    assert [it.ip_address for it in whole(going, endpoint_slice(one)).instances] == ["192.0.2.1"]
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    for advertise in (Advertise.AUTO, Advertise.LOAD_BALANCER):
+        desired = whole(going, endpoint_slice(one), advertise=advertise)
+        assert (desired.instances, desired.may_be_incomplete) == ((), False)
+        assert [it.reason for it in desired.problems] == ["NoMatchingService"]
+    for fields in ({"advertise": Advertise.CLUSTER_IP}, {"address": "10.96.0.1"}):
+        assert [it.ip_address for it in whole(going, endpoint_slice(one), **fields).instances] == [
+            "10.96.0.1"
+        ]
+    assert [it.ip_address for it in pods(endpoint_slice(one), services=[going]).instances] == ["10.0.0.1"]
+    following = service("rating-2", ports=[HTTP], type="LoadBalancer")
+    following["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}
+    slices = [endpoint_slice(one), endpoint_slice(one, name="y", of="rating-2")]
+    found = desired_instances(syncer(Mode.SERVICE), [going, following], slices, CLUSTER)
+    assert ([it.ip_address for it in found.instances], found.problems) == (["192.0.2.2"], ())
+
+
 @pytest.mark.parametrize("not_ready", NotReady)
 @pytest.mark.parametrize(
     ("endpoints", "expected"),
@@ -861,26 +885,36 @@ def test_an_ambiguous_address_is_not_registered() -> None:
     assert "some read 198.51.100.57" in found.problems[0].message
 
 
-def test_labels_count_among_the_metadata() -> None:
-    """An instance whose metadata, labels included, exceed the bound is left out; the reason gives the
-    size.
+def test_labels_that_do_not_fit_among_the_metadata_are_left_out() -> None:
+    """No label or annotation costs an instance: those that exceed the bound together with the other metadata
+    are left out and named, in the spec's order, and smaller ones are kept.
     """
-    described = service()
-    described["metadata"]["labels"]["size"] = "x" * 63
-    fixed = {f"k{number}": "x" * 1000 for number in range(4)}
+    described = service(clusterIP="10.1.0.1", ports=[HTTP])
+    described["metadata"]["labels"] |= {"size": "x" * 63, "m": "x" * 20, "n": "x" * 20, "s": "y"}
+    described["metadata"]["annotations"] = {"example.com/size": "x" * 100}
+    fixed: dict[str, Any] = {"metadata": {f"k{number}": "x" * 998 for number in range(4)}}
     one = endpoint_slice(endpoint("10.0.0.1", "a"))
-    assert pods(one, services=[described], metadata=fixed).problems == ()
-    for found in (
-        pods(one, services=[described], metadata=fixed | {"z": "y" * 30}, metadata_from_labels=("size",)),
-        whole(
-            {**described, "spec": {"clusterIP": "10.1.0.1", "ports": [HTTP]}},
-            one,
-            metadata=fixed | {"z": "y" * 30},
-            metadata_from_labels=("size",),
-        ),
+    chosen: dict[str, Any] = {
+        "metadata_from_labels": ("size", "m", "n", "s"),
+        "metadata_from_annotations": {"note": "example.com/size"},
+    }
+    of_pods = desired_instances(
+        syncer(**fixed, metadata_from_pod_labels=("size", "m", "n", "s")),
+        [described],
+        [one],
+        CLUSTER,
+        labels_of_pod=lambda _: {"size": "x" * 93, "m": "x" * 50, "n": "x" * 50, "s": "y"},
+    )
+    for found, left_out in (
+        (pods(one, services=[described], **fixed, **chosen), ["size", "n", "note"]),
+        (whole(described, one, **fixed, **chosen), ["size", "n", "note"]),
+        (of_pods, ["size", "n"]),
     ):
-        assert found.instances == ()
-        assert "4106 bytes together" in found.problems[0].message
+        (instance,) = found.instances
+        own = {key for key in instance.metadata if not key.startswith("eurekube.")}
+        assert (own, found.problems) == ({*fixed["metadata"], "m", "s"}, ())
+        assert [said.split()[0] for said in found.left_out_metadata_sentences] == left_out
+        assert "at most 4096 bytes" in found.left_out_metadata_sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,28 @@ def test_why_an_ingress_gives_none(ingresses: list[Object], words: str) -> None:
     assert problem.remedy
 
 
+def going(item: Object) -> Object:
+    """Return an object whose deletion began, and waits for a finalizer such as a load balancer's."""
+    return {**item, "metadata": {**item["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+def test_a_way_that_is_being_deleted_gives_way_to_another() -> None:
+    """An Ingress, an HTTPRoute or a Gateway whose deletion began is not chosen, and hides no other way; what
+    is registered of it stays while there is no other.
+    """
+    old = going(ingress(at_host("old.example.com", path()), name="a"))
+    assert by_ingress(old, ingress(path())) == by_ingress(ingress(path()))
+    alone = by_ingress(old)
+    assert isinstance(alone, Problem)
+    assert "Ingress shop/a is being deleted" in alone.message
+    new = route()
+    former = going(route(name="former", hosts=["old.example.com"]))
+    assert by_gateway(former, new) == by_gateway(new)
+    for lost in (by_gateway(going(new)), by_gateway(new, at=going(gateway()))):
+        assert isinstance(lost, Problem)
+        assert "is being deleted" in lost.message
+
+
 def test_the_port_that_the_syncer_names() -> None:
     """The backend's port is the one that the syncer's port or secure port names."""
     assert by_ingress(ingress(path(port=9090)), port="admin") == (BY_HOST, PLAIN)

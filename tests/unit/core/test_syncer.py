@@ -377,6 +377,69 @@ def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
     assert [address.ip_address for _, address in found] == [expected]
 
 
+@pytest.mark.parametrize(
+    "leaving",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}},
+        {"spec": {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}},
+        {"metadata": {"labels": {"eks.amazonaws.com/compute-type": "fargate"}}},
+    ],
+)
+@pytest.mark.parametrize("traffic", ["Local", "Cluster"])
+def test_a_node_port_leaves_a_node_that_is_about_to_go(leaving: Object, traffic: str) -> None:
+    """A node that is being drained or deleted is left while it still answers, but never the last one, nor
+    for a node without an external address. So is a node that is not meant to be called.
+    """
+    described = service(externalTrafficPolicy=traffic)
+    slices = [endpoint_slice(*({**endpoint(f"10.0.0.{ord(one)}"), "nodeName": one} for one in "ab"))]
+
+    def gone(there: Object) -> Object:
+        return there | leaving | {"metadata": there["metadata"] | leaving.get("metadata", {})}
+
+    def names(*nodes: Object) -> list[str]:
+        found = ready_node_addresses(described, slices, nodes, max_nodes=3)
+        assert not isinstance(found, Problem)
+        return [name for name, _ in found]
+
+    usual = {"metadata": {"name": "a", "labels": {"eks.amazonaws.com/compute-type": "auto"}}}
+    a, b = (node(name, InternalIP=f"10.64.0.{number}") for number, name in enumerate("ab", 1))
+    assert names(a, b) == names(a | usual, b) == ["a", "b"]
+    assert names(gone(a), b) == ["b"]
+    assert names(gone(a), gone(b)) == ["a", "b"]
+    assert names(gone(a)) == ["a"]
+    assert names(gone(node("a", ExternalIP="192.0.2.1", InternalIP="10.64.0.1")), b) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("families", "external", "expected"),
+    [
+        (None, "", "10.64.0.1"),
+        (["IPv4"], "", "10.64.0.1"),
+        (["IPv6"], "", "fd00::1"),
+        (["IPv6"], "192.0.2.1", "fd00::1"),
+        (["IPv6", "IPv4"], "192.0.2.1", "192.0.2.1"),
+    ],
+)
+def test_a_node_port_has_the_families_of_its_service(
+    families: list[str] | None, external: str, expected: str
+) -> None:
+    """A node port listens at the node's addresses of the Service's families alone."""
+    both = node("a", InternalIP="10.64.0.1")
+    both["status"]["addresses"] += [{"type": "InternalIP", "address": "fd00::1"}]
+    both["status"]["addresses"] += [{"type": "ExternalIP", "address": external}] if external else []
+    described = service(ipFamilies=families)
+    found = ready_node_addresses(described, [], [both], max_nodes=1)
+    assert not isinstance(found, Problem)
+    assert [address.ip_address for _, address in found] == [expected]
+    other = ready_node_addresses(
+        service(ipFamilies=["IPv6"]), [], [node("b", InternalIP="10.64.0.2")], max_nodes=1
+    )
+    assert not isinstance(other, Problem)  # kept in doubt
+
+
 def test_a_local_node_port_is_where_an_endpoint_is() -> None:
     """With externalTrafficPolicy Local a node with a ready endpoint is used, since others drop the call."""
     nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
@@ -92,6 +94,51 @@ def test_a_write_costs_one_send_and_no_search_for_a_proxy(
         assert served.result() == [b"PUT /api/v1/namespaces/shop/pods/a HTTP/1.1 Bearer secret"] * 2
     assert [piece.partition(b"\r\n\r\n")[2] for piece in pieces] == [b'{"kind": "Pod"}'] * 2
     assert searches == []
+
+
+def test_a_token_is_read_from_its_file_again(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The token that a kubeconfig names by its file is that of the present file, since whoever writes the
+    file replaces a token before it expires; one that cannot be read does not count.
+    """
+    server = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    file, kubeconfig = tmp_path / "token", tmp_path / "config"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [
+                    {"name": "c", "context": {"cluster": "k", "user": "u"}},
+                    {"name": "d", "context": {"cluster": "k", "user": "v"}},
+                ],
+                "clusters": [{"name": "k", "cluster": {"server": server}}],
+                "users": [
+                    {"name": "u", "user": {"tokenFile": "token"}},
+                    {"name": "v", "user": {"token": "w"}},
+                ],
+            }
+        )
+    )
+    file.write_text("first\n")
+    access, other = KubeAccess.load(kubeconfig), KubeAccess.load(kubeconfig, "d")
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer_requests, listener, 4)
+        access.get("/a")
+        file.write_text("second\n")
+        access.get("/a")
+        monkeypatch.setattr("eurekube_provider.kube.access.TOKEN_FILE_READ_SECONDS", 0.0)
+        access.get("/a")
+        file.unlink()
+        access.get("/a")
+    tokens = [line.rpartition(b" ")[2].decode() for line in answered.result()]
+    assert tokens == ["first", "first", "second", "second"]
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer_requests, listener, 1)
+        other.get("/a")
+    assert answered.result()[0].endswith(b"Bearer w")
+    with pytest.raises(ConfigurationError, match="token"):
+        KubeAccess.load(kubeconfig)
 
 
 def test_a_proxy_of_the_environment_is_used(listener: socket.socket, environment: pytest.MonkeyPatch) -> None:

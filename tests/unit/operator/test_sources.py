@@ -371,7 +371,7 @@ def test_what_is_needed_on_demand_is_watched_only_then() -> None:
 
 
 def test_of_pods_and_nodes_little_is_kept() -> None:
-    """A pod's labels are kept, and a node's addresses and condition Ready."""
+    """A pod's labels are kept, and a node's addresses, condition Ready, and marks that it is about to go."""
     pod = {"metadata": {"namespace": "shop", "name": "a", "labels": {"v": "1"}, "annotations": {"x": "y"}}}
     assert trim_pod_to_labels(pod) == {"metadata": {"namespace": "shop", "name": "a"}, "labels": {"v": "1"}}
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}
@@ -385,11 +385,19 @@ def test_of_pods_and_nodes_little_is_kept() -> None:
     }
     assert trim_node(node) == {
         "metadata": {"name": "n"},
+        "spec": {"taints": []},
         "status": {
             "addresses": [{"type": "InternalIP", "address": "10.64.0.1"}],
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
+    drained = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "now"}
+    excluded = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
+    node["metadata"] = {"name": "n", "deletionTimestamp": "now", "labels": {"type": "gpu", **excluded}}
+    node["spec"] = {"unschedulable": True, "taints": [drained, {"key": "gpu", "effect": "NoSchedule"}]}
+    kept = trim_node(node)
+    assert kept["metadata"] == {"name": "n", "deletionTimestamp": "now", "labels": excluded}
+    assert kept["spec"] == {"unschedulable": True, "taints": [{"key": drained["key"]}]}
 
 
 class TwoNamespaces(KubeAccess):
