@@ -276,6 +276,7 @@ class MirrorReconciler:
                 for application, instances in listed.items()
                 if any(not is_excluded_from_mirror(mirror, one, self._cluster) for one in instances)
             }
+        earlier: Mapping[str, str] = {}
         if mirror.form is MirrorForm.ATTACHED:
             names: Mapping[str, str] = {mirror.application: mirror.attach_to}
         else:
@@ -292,6 +293,7 @@ class MirrorReconciler:
                 Problem(MirrorCondition.NO_NAME, sentence)
                 for sentence in assigned.unnameable_sentences.values()
             ]
+            earlier = self._earlier_services(round_, names, meant, existing)
         parts: list[MirrorRound] = []
         refused_before = self._refused.setdefault(round_.key, set())
         before = self._listed_before.get(round_.key, listed)
@@ -302,7 +304,7 @@ class MirrorReconciler:
             change = _rank_change(before.get(application), listed.get(application))
             return application in refused_before, change, named
 
-        order = sorted(map(rank, names.items()))
+        order = sorted(map(rank, [*names.items(), *earlier.items()]))
 
         def decide_writes(ranks: Iterable[tuple[bool, int, tuple[str, str]]]) -> Iterator[Write]:
             for _, _, (application, name) in ranks:
@@ -343,7 +345,7 @@ class MirrorReconciler:
         round_.problems += self._host_name_address_problems(round_, listed)
         round_.shown_services.sort(key=lambda one: (one.application, one.service))
         shown = {one.application for one in round_.shown_services}
-        for name in sorted({*round_.services, *round_.slices} - set(names.values())):
+        for name in sorted({*round_.services, *round_.slices} - {*names.values(), *earlier.values()}):
             application = existing.get(name, "")
             if name not in round_.services and self._services.has_opted_in(round_.key, name):
                 application = mirrored_application(round_.slices[name][0])  # it was attached there until now
@@ -372,6 +374,28 @@ class MirrorReconciler:
                         problem = host_name_problem(instance, round_.policy, names.addresses_of)
                         if problem is not None:
                             yield problem
+
+    def _earlier_services(
+        self,
+        round_: MirrorRound,
+        names: Mapping[str, str],
+        meant: Iterable[str],
+        existing: Mapping[str, str],
+    ) -> dict[str, str]:
+        """Return the earlier Service of each application that cannot have the one that the mirror names now.
+
+        Its callers have no other, so that it goes on following Eureka.
+        """
+        lacking = {
+            one
+            for one in meant
+            if one not in names or self._services.is_owned_by_person(round_.key[0], names[one])
+        }
+        return {
+            application: name
+            for name, application in sorted(existing.items(), reverse=True)
+            if application in lacking and name in round_.services and name != names.get(application)
+        }
 
     @staticmethod
     def _names_within_service_limit(

@@ -46,7 +46,7 @@ STRANGERS = ("vm/4", *NAMELESS)
 without an id and with one host name.
 """
 
-STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 70.0, 50.0, 290.0
+STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 70.0, 50.0, 410.0
 """Seconds from the start until everything is shown; in which faults may come; and from the last
 disturbance to the end.
 """

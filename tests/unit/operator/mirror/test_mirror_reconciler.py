@@ -322,6 +322,28 @@ def test_a_persons_service_is_left_alone() -> None:
     assert stage.api.writes == []
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"), [("{application}", "NameTaken"), ("1-{application}", "NoName")]
+)
+def test_an_earlier_service_follows_eureka_where_its_new_name_cannot_be_had(
+    template: str, reason: str
+) -> None:
+    """An application that cannot have the Service that its mirror names now keeps its earlier one, which goes
+    on following Eureka.
+    """
+    stage = Stage(pattern="*", allow=["REVIEW"], serviceName="new-{application}")
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    stage.persons["shop", "review"] = {"metadata": {"namespace": "shop", "name": "review", "uid": "person"}}
+    stage.edited(pattern="*", allow=["REVIEW"], serviceName=template)
+    stage.source.listed, stage.source.gone = [instance(2), instance(3)], {instance(1).key}
+    report = stage.reconcile().report
+    assert stage.shows("new-review") == {"192.0.2.2": True, "192.0.2.3": True}
+    assert report is not None
+    assert [one.service for one in report.services] == ["new-review"]
+    assert reason in report.problems
+
+
 def test_a_name_that_no_service_can_have_is_not_called_taken() -> None:
     """An application whose name is no valid Service name is reported as NoName, not NameTaken."""
     stage = Stage(pattern="*", allow=["1-ORDER", "C"])
