@@ -43,7 +43,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, Cluster, StackOwner, parse_owner
+from eurekube_provider.core.identity import (
+    CLUSTER_UID_KEY,
+    LEAVING_KEY,
+    Cluster,
+    ClusterOwner,
+    StackOwner,
+    parse_owner,
+)
 from eurekube_provider.core.model import Instance, Status, newest, same_contents_but_status
 from eurekube_provider.core.plan import with_current_leaving_mark
 from eurekube_provider.eureka import windows
@@ -484,12 +491,29 @@ def judge_checked_instance(
     removed = check.instance
     if (
         check.is_removed
-        and (found.owner == removed.owner or found.owner in check.former_owners)
+        and (
+            found.owner == removed.owner
+            or found.owner in check.former_owners
+            or _is_same_syncer_under_another_name(found, removed)
+        )
         and record.instance is None  # else it was registered again, perhaps at this moment
         and found.written_at_ms <= (removed.last_dirty_timestamp_ms or now_ms)
     ):
         return InstanceVerdict.LEFT_OVER
     return InstanceVerdict.LATE_WRITE if found.owner else InstanceVerdict.FOREIGN
+
+
+def _is_same_syncer_under_another_name(one: Instance, other: Instance) -> bool:
+    """Return whether one syncer owns two versions of an instance, under different names of its cluster."""
+    mine, theirs = parse_owner(one.owner), parse_owner(other.owner)
+    uid = one.metadata.get(CLUSTER_UID_KEY)
+    return (
+        isinstance(mine, ClusterOwner)
+        and isinstance(theirs, ClusterOwner)
+        and (mine.namespace, mine.syncer) == (theirs.namespace, theirs.syncer)
+        and bool(uid)
+        and uid == other.metadata.get(CLUSTER_UID_KEY)
+    )
 
 
 def judge_late_instance(record: InstanceRecord, found: Instance) -> InstanceVerdict:

@@ -455,11 +455,14 @@ class MirrorReconciler:
                         "garbage collection",
                         extra={"mirror": "/".join(key), "service": name},
                     )
+            taken_over: list[Object] = []
             try:
-                self._writer.remove_stale_owner_references(item)
+                taken_over = self._writer.list_services_taken_over(item)
             except KubernetesError as error:
-                if error.status_code != 403:
+                if error.status_code != 403:  # the rights have ended, as above
                     raise
+            for service in taken_over:  # the finalizer stays until none can be deleted with the mirror
+                self._writer.remove_owner_reference(service, item["metadata"]["uid"])
             self._writer.set_finalizer(item, present=False)
         self._forget(key)
         return MirrorResult()

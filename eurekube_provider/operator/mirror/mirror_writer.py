@@ -145,21 +145,21 @@ class MirrorWriter:
                 extra={"service": "/".join(key_of(service))},
             )
 
-    def remove_stale_owner_references(self, mirror: Object) -> None:
-        """Remove the owner reference to a mirror from every Service that the mirror does not serve any
-        longer.
+    def list_services_taken_over(self, mirror: Object) -> list[Object]:
+        """List the Services that have an owner reference to a mirror that does not serve them any longer.
 
-        The Services are listed from the API server, since the local copy may be old: once the mirror is gone,
-        nothing else keeps Kubernetes from deleting them.
+        The API server is asked, since the local copy may be old: once the mirror is gone, nothing but the
+        removal of the reference keeps Kubernetes from deleting them.
         """
         namespace, name = key_of(mirror)
         uid = mirror["metadata"]["uid"]
-        for page in self._access.pages(SERVICES.path(namespace)):
-            for service in page["items"]:
-                metadata = service["metadata"]
-                is_owned = any(one.get("uid") == uid for one in metadata.get("ownerReferences") or ())
-                if is_owned and (metadata.get("labels") or {}).get(MIRROR_LABEL) != name:
-                    self.remove_owner_reference(service, uid)
+        return [
+            service
+            for page in self._access.pages(SERVICES.path(namespace))
+            for service in page["items"]
+            if any(one.get("uid") == uid for one in service["metadata"].get("ownerReferences") or ())
+            and (service["metadata"].get("labels") or {}).get(MIRROR_LABEL) != name
+        ]
 
     def remove_release_annotation(self, mirror: Object) -> None:
         """Remove the annotation by which a person released the brake, so that it does not release the next

@@ -429,7 +429,8 @@ class Witness:
                 terminated = (
                     standing is not None and standing.seen_terminating and not self.hides_terminations
                 )
-                patience = max(TERMINATED_MS, self.take_over_ms) + (0 if terminated else self.brake_ms)
+                patience = max(TERMINATED_MS, self.take_over_ms, self.doubled_ms)
+                patience += 0 if terminated else self.brake_ms
                 if now - since > patience:
                     self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.identity import INCARNATION_KEY, Cluster
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, INCARNATION_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.record import (
@@ -44,6 +44,8 @@ MARKED = rules.add_leaving_mark(OUT)
 UNDATED = replace(ONE, last_dirty_timestamp_ms=None)
 NOBODYS = replace(ONE, metadata={})
 FORMER = frozenset({"stack/o/p/s/n"})
+NAMED = replace(ONE, metadata={"eurekube.owner": "cluster/east/shop/rating", CLUSTER_UID_KEY: "u"})
+FORMERLY_NAMED = replace(NAMED, metadata={**NAMED.metadata, "eurekube.owner": "cluster/eks/shop/rating"})
 MAY_COME = PlannedCheck(ONE, NOW, is_removed=False)
 
 
@@ -609,6 +611,20 @@ def test_an_override_counts_unless_the_instance_is_not_up() -> None:
             lately(None),
             THEIRS,
             InstanceVerdict.LEFT_OVER,
+        ),
+        (
+            "a frozen server knows its syncer under a former name of the cluster",
+            PlannedCheck(NAMED, NOW),
+            lately(None),
+            FORMERLY_NAMED,
+            InstanceVerdict.LEFT_OVER,
+        ),
+        (
+            "another cluster has a syncer of this name",
+            PlannedCheck(NAMED, NOW),
+            lately(None),
+            replace(FORMERLY_NAMED, metadata={**FORMERLY_NAMED.metadata, CLUSTER_UID_KEY: "other"}),
+            InstanceVerdict.LATE_WRITE,
         ),
         (
             "a registration without an answer came late",

@@ -99,6 +99,31 @@ def test_a_mirror_leaves_no_reference_behind(spec: dict[str, Any]) -> None:
     assert stage.api.writes[-2] == "PATCH services/review"
 
 
+def test_a_mirror_stays_while_a_taken_over_service_would_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deleted mirror keeps its finalizer while the API server refuses to take its owner reference off a
+    person's Service.
+    """
+    stage = Stage(application="review")
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    take_label_off(stage, is_reported=True)
+    stage.deleted()
+    answer = stage.api.request
+
+    def refuse_patches_of_services(method: str, path: str, *rest: Any, **named: Any) -> Object:
+        if method == "PATCH" and "/services/" in path:
+            raise KubernetesError("a webhook says no", status_code=403)
+        return answer(method, path, *rest, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.api, "request", refuse_patches_of_services)
+        with pytest.raises(KubernetesError, match="webhook"):
+            stage.reconcile()
+    assert "PATCH eurekamirrors/legacy" not in stage.api.writes
+    stage.reconcile()
+    assert references(stage) == []
+
+
 def test_a_service_that_was_given_to_another_mirror_is_left() -> None:
     """The deletion of a mirror does not delete a Service whose label names another mirror by now."""
     stage = Stage()
