@@ -73,8 +73,8 @@ BRAKE_MS = 62_000
 """The longest time in milliseconds for which the brake holds."""
 
 BEHIND_FROZEN_MS = 120_000
-"""Milliseconds by which the brake may last longer if a server was frozen when another one lost its memory:
-it begins again for instances that only the frozen server has.
+"""Milliseconds by which the brake may last longer if a server is frozen while another one loses its memory: it
+begins again for instances that only the frozen server has.
 """
 
 DOUBLED_MS = 120_000
@@ -295,6 +295,8 @@ class Witness:
         cleared.
         """
         self.world.was_silent, now = True, self.world.now_ms
+        if self.brake_ms and self._restarted_ms and self.world.cluster.down:
+            self.brake_ms += BEHIND_FROZEN_MS
         for place in [place for place, at_ms in self._put_back_ms.items() if now - at_ms < REPORTED_MS]:
             self.overridden[place] = "OUT_OF_SERVICE"
             self._taken_out_ms[place] = now
