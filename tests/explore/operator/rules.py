@@ -73,8 +73,9 @@ BRAKE_MS = 62_000
 """The longest time in milliseconds for which the brake holds."""
 
 BEHIND_FROZEN_MS = 120_000
-"""Milliseconds by which the brake may last longer if a server is frozen while another one loses its memory: it
-begins again for instances that only the frozen server has.
+"""Milliseconds by which the brake may last longer if a server is frozen while another one loses its memory.
+
+It begins again for instances that only the frozen server has.
 """
 
 DOUBLED_MS = 120_000

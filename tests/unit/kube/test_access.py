@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import urllib3
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import PODS, KubeAccess, is_api_unavailable, list_objects_by_name
@@ -291,6 +292,6 @@ def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
 @pytest.mark.parametrize("answer", [b"", b"null", b'{"message": "log in"}', b'{"items": []}'])
 def test_a_page_that_is_no_list_is_no_empty_one(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy's own answer raises, whatever it is: a copy of all objects would lose them all."""
-    monkeypatch.setattr(KubeAccess, "_send", lambda *_: Mock(status=200, data=answer))
+    monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
     with pytest.raises(KubernetesError, match="https://api answered with something that is no list"):
         list(access_to("https://api").pages(PODS.path()))
