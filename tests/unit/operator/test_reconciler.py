@@ -170,6 +170,7 @@ def test_what_eureka_forgot_at_host_ports_comes_back_beside_one_that_is_not_read
     monkeypatch.setattr(RestartDetection, "may_have_lost_memory", True)
     registry.repair.instances_missing(held, None)
     back = {one.instance.ip_address: one.action for one in scene.reconcile()}
+    scene.played.sources.stop()
     api.end()
     assert back == dict.fromkeys(("192.0.2.1", "192.0.2.2"), Action.REGISTER)
 
