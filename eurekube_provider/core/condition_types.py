@@ -243,7 +243,9 @@ class Reason(StrEnum):
     """The operator has not read the nodes yet; no action is needed."""
 
     PODS_NOT_READ = "PodsNotRead"
-    """The operator has not read the pods yet; no action is needed."""
+    """The operator has not read the pods yet; no action is needed. If it may not read them, new pods are
+    registered without the metadata from their labels.
+    """
 
     ROUTES_NOT_READ = "RoutesNotRead"
     """The operator has not read the Ingresses, or the Gateways and HTTPRoutes, yet; if it stays, the operator

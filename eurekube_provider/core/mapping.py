@@ -110,6 +110,8 @@ class DesiredInstances:
     :param pods_without_host_port: by the place in an instance's id, live pods whose host port is not known.
     :param other_services: the Services that the selector finds and that are not the one meant, with their
         EndpointSlices.
+    :param unread_metadata_keys: the keys of metadata that come from labels of pods which nobody may read: an
+        instance keeps those that it is registered with, and a new one has none.
     :param ambiguous_candidates: where it is not clear which Service is meant, the instances of each, the
         fewest first, and last those of Services that publish endpoints which are not ready; see
         :func:`limited_to_registered_ports`.
@@ -126,6 +128,7 @@ class DesiredInstances:
     ambiguous_candidates: tuple[tuple[Instance, ...], ...] = ()
     left_out_metadata_sentences: tuple[str, ...] = ()
     pods_without_host_port: Mapping[tuple[str, str], PodWithoutHostPort] = field(default_factory=dict)
+    unread_metadata_keys: frozenset[str] = frozenset()
 
     @cached_property
     def keys(self) -> frozenset[InstanceKey]:
@@ -342,6 +345,30 @@ def keep_registered_ids(
         terminating_ids=desired.terminating_ids
         | {id_ for _, id_ in former if id_without_cluster(id_) in ended},
     )
+
+
+def without_pod_labels(syncer: Syncer, desired: DesiredInstances, reason: str) -> DesiredInstances:
+    """Return desired instances that were mapped without the labels of pods, with the problem that nobody may
+    read these: new pods are registered all the same, since the old ones leave meanwhile.
+    """
+    sentence = f"the labels of the pods cannot be read: new pods are registered without them ({reason})"
+    keys = frozenset(map(label_to_metadata_key, syncer.metadata_from_pod_labels))
+    problems = (*desired.problems, Problem(Reason.PODS_NOT_READ, sentence))
+    return replace(desired, problems=problems, unread_metadata_keys=keys)
+
+
+def keep_registered_labels(desired: DesiredInstances, held: Iterable[Instance]) -> DesiredInstances:
+    """Return the desired instances with the metadata from unread labels that they are registered with."""
+    if not desired.unread_metadata_keys:
+        return desired
+    by_key = {one.key: one.metadata for one in held}
+
+    def with_labels(one: Instance) -> Instance:
+        there = by_key.get(one.key, {})
+        kept = {key: there[key] for key in desired.unread_metadata_keys if key in there}
+        return replace(one, metadata={**one.metadata, **kept}) if kept else one
+
+    return replace(desired, instances=tuple(map(with_labels, desired.instances)))
 
 
 def terminating_as_out_of_service(desired: DesiredInstances, actual: Iterable[Instance]) -> list[Instance]:

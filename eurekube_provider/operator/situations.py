@@ -19,7 +19,12 @@ from eurekube_provider.core.identity import (
     id_with_cluster,
     id_without_cluster,
 )
-from eurekube_provider.core.mapping import DesiredInstances, keep_registered_ids, limited_to_registered_ports
+from eurekube_provider.core.mapping import (
+    DesiredInstances,
+    keep_registered_ids,
+    keep_registered_labels,
+    limited_to_registered_ports,
+)
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Policy
@@ -266,7 +271,8 @@ class SituationReader:
         """Return the desired instances under the ids by which the syncer has registered them."""
         ours = (situation.instances_by_registry, situation.under_former_cluster_names)
         held = [one for by_name in ours for there in by_name.values() for one in there]
-        return keep_registered_ids(limited_to_registered_ports(desired, held), held, self._cluster.name)
+        desired = keep_registered_ids(limited_to_registered_ports(desired, held), held, self._cluster.name)
+        return keep_registered_labels(desired, held)
 
     def _with_addresses_taken_by_pods(self, situation: SyncerSituation) -> SyncerSituation:
         """Add the syncer's addresses that other pods have now."""

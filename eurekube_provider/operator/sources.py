@@ -27,7 +27,12 @@ from eurekube_provider.core.gate import mark_held_pods_ready, selects_pod
 from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost, with_host_ports
 from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.mapping import DesiredInstances, FindLabelsOfPod, desired_instances
+from eurekube_provider.core.mapping import (
+    DesiredInstances,
+    FindLabelsOfPod,
+    desired_instances,
+    without_pod_labels,
+)
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import (
     app_name_of_service,
@@ -61,6 +66,7 @@ from eurekube_provider.kube.access import (
     SYNCERS,
     ApiResource,
     KubeAccess,
+    is_api_unavailable,
     list_objects_by_name,
 )
 from eurekube_provider.kube.reflector import ChangeListener, Reflector, ReflectorGroup, TrimFunction
@@ -317,6 +323,10 @@ class ClusterCache:
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: FindLabelsOfPod | None = None
         pods = self._pods.reflector(namespace) if syncer.needs_pod_labels else None
+        refusal = self._pods.failure if syncer.needs_pod_labels and pods is None else None
+        if isinstance(refusal, KubernetesError) and not is_api_unavailable(refusal):
+            unlabelled = self.desired(replace(syncer, metadata_from_pod_labels=()))
+            return without_pod_labels(syncer, unlabelled, str(refusal))
         if pods is not None:
 
             def labels_of_pod(name: str) -> Mapping[str, str]:

@@ -175,6 +175,40 @@ def test_what_eureka_forgot_at_host_ports_comes_back_beside_one_that_is_not_read
     assert back == dict.fromkeys(("192.0.2.1", "192.0.2.2"), Action.REGISTER)
 
 
+def test_new_pods_are_registered_without_labels_that_nobody_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the operator may not list pods, new pods are registered without their labels, since the old ones
+    leave meanwhile; instances keep the labels that they are registered with.
+    """
+    api = QuietApi(monkeypatch)
+    for name in ("a", "b"):
+        metadata = {"namespace": "shop", "name": name, "resourceVersion": "1", "labels": {"version": "1"}}
+        api.objects["pods"].append({"metadata": metadata})
+    scene = Scene(metadataFromPodLabels=["version"])
+    scene.endpoints(WEB, a=READY, b=READY)
+    wait_until(scene.reconcile, "the list of pods", 20)
+    scene.played.sources.stop()
+    api.refuse("pods", 403)
+    others = Scene(metadataFromPodLabels=["version"])
+    registry = scene.played.registry
+    held = registry.table.instances_of_owner(str(ClusterOwner(CLUSTER.name, *KEY)))
+    assert [one.metadata["version"] for one in held] == ["1", "1"]
+    for one in held:
+        others.played.registry.table.store_written_and_return_previous(one)
+    others.endpoints(WEB, a={"ready": False, "terminating": True}, b=READY, c=READY)
+    wait_until(lambda: others.played.sources.failures, "the refusal", 20)
+    changes = {one.instance.instance_id.partition(".")[0]: one for one in others.reconcile()}
+    assert {name: one.action for name, one in changes.items()} == {
+        "a": Action.DEREGISTER,
+        "c": Action.REGISTER,
+    }
+    assert "version" not in changes["c"].instance.metadata
+    assert others.result.report is not None
+    assert others.result.report.synced is not None
+    assert others.result.report.synced.reason == "PodsNotRead"
+    others.played.sources.stop()
+    api.end()
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Eureka lost its memory a person's OUT_OF_SERVICE is restored, unless the pod was replaced by
