@@ -129,7 +129,8 @@ class Connection:
                 "the Eureka URLs carry different credentials: give one user and password for all of them"
             )
         if user is None and found:
-            user, password = next(iter(found))
+            ((user, url_password),) = found
+            password = url_password or password or ""  # the URL may name the user alone
         if user and token:
             raise ConfigurationError("Eureka takes a user and password or a bearer token, not both: set one")
         if token and not (token.isascii() and token.isprintable()):

@@ -57,6 +57,13 @@ def test_credentials_of_their_own_win() -> None:
     assert (connection.user, connection.password) == ("bob", SECRET)
 
 
+def test_a_password_belongs_to_the_user_in_the_url() -> None:
+    """A URL may name the user alone, with the password in a setting or a file; its own password wins."""
+    assert Connection.parse("http://a@one/eureka", password="b").password == "b"
+    assert Connection.parse("http://a:c@one/eureka", password="b").password == "c"
+    assert Connection.parse("http://a@one/eureka").password == ""
+
+
 def test_different_credentials() -> None:
     """URLs with different credentials are refused, unless one pair for all is given."""
     urls = f"http://ann:{SECRET}@a/e,http://bob:{SECRET}@b/e"
