@@ -15,6 +15,7 @@ import requests
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, SERVICE_NAME_LABEL
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
@@ -308,10 +309,11 @@ def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
 
 
 def test_what_does_not_come_back_goes_after_a_while(order: Scene) -> None:
-    """A machine that does not register again leaves the slices after the hold, with an Event. The tests
-    before this one run during the hold.
+    """A machine that does not register again leaves the slices after the hold, with an Event. The hold begins
+    two minutes after the server's restart; the tests before this one run meanwhile.
     """
-    order.wait_shows("order", {"192.0.2.11": (8080, True)}, HOLD_SECONDS + 20.0)
+    longest_seconds = windows.MEMORY_LOSS_SECONDS + HOLD_SECONDS + 20.0
+    order.wait_shows("order", {"192.0.2.11": (8080, True)}, longest_seconds)
     events = wait_for(
         lambda: [
             each
