@@ -24,7 +24,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.mapping import DesiredInstances, keep_registered_ids, limited_to_registered_ports
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, key_of
+from eurekube_provider.core.objects import Object, is_being_deleted, key_of
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -173,7 +173,7 @@ def plan_syncers(
         if is_namespace_syncer(item) and not registered:
             found[key] = SyncerPlan(key, owner, eureka, Plan())  # the syncers derived from it have the steps
             continue
-        if item["metadata"].get("deletionTimestamp"):
+        if is_being_deleted(item):
             held = Problem(ObservedReason.DELETED, "the syncer is being deleted")
             found[key] = SyncerPlan(key, owner, eureka, plan((), registered, owner), held)
             continue
@@ -296,7 +296,7 @@ def has_own_status_row(item: Object) -> bool:
     A syncer of all Services of a namespace is shown by the syncers derived from it. It has a row of its own
     only while it is being deleted, refuses a Service, or was never reconciled.
     """
-    if not is_namespace_syncer(item) or item["metadata"].get("deletionTimestamp"):
+    if not is_namespace_syncer(item) or is_being_deleted(item):
         return True
     refused = ((item.get("status") or {}).get("applications") or {}).get("refused")
     return bool(refused) or reported_state_of_object(item) is NEVER_RECONCILED_STATE
@@ -319,7 +319,7 @@ def compare_syncer(
     kubernetes = count_instances(desired.instances) if desired is not None else None
     eureka = count_instances(registered) if registered is not None else None
     state, problem = reported.state, reported.problem
-    if item["metadata"].get("deletionTimestamp"):
+    if is_being_deleted(item):
         state = SyncState.NOT_SYNCED
         problem = observed_problem(ObservedReason.DELETED, "it was deleted, and its instances leave")
     elif reported is NEVER_RECONCILED_STATE:

@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
 from eurekube_provider.core.mirror_names import mirrored_service_name
-from eurekube_provider.core.objects import Object, parse_api_time
+from eurekube_provider.core.objects import Object, is_being_deleted, parse_api_time
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 
@@ -158,7 +158,7 @@ def _mirror_state_of_object(item: Object, now_seconds: float) -> MirrorState:
         problem=reported.problem,
         eureka_read_at=str(status.get("lastReadTime") or ""),
     )
-    if item["metadata"].get("deletionTimestamp"):
+    if is_being_deleted(item):
         problem = observed_problem(
             ObservedReason.DELETED, "it was deleted, and waits until its Services are gone"
         )

@@ -8,7 +8,14 @@ from hashlib import sha256
 from itertools import product
 
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
-from eurekube_provider.core.objects import Object, conditions_of, endpoints_of, is_ready, qualified_name
+from eurekube_provider.core.objects import (
+    Object,
+    conditions_of,
+    endpoints_of,
+    is_being_deleted,
+    is_ready,
+    qualified_name,
+)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
 from eurekube_provider.core.wording import join_sentences
@@ -117,7 +124,7 @@ def loses_load_balancer(service: Object, advertise: Advertise) -> bool:
     """
     is_balanced = (service.get("spec") or {}).get("type") == "LoadBalancer"
     is_meant = advertise in (Advertise.AUTO, Advertise.LOAD_BALANCER)
-    return is_balanced and is_meant and bool(service["metadata"].get("deletionTimestamp"))
+    return is_balanced and is_meant and is_being_deleted(service)
 
 
 def _describe_missing_load_balancer(service: Object, ports: Collection[int]) -> str:
@@ -214,7 +221,7 @@ def _is_avoided(node: Object) -> bool:
     """
     metadata, spec = node["metadata"], node.get("spec") or {}
     return bool(
-        metadata.get("deletionTimestamp")
+        is_being_deleted(node)
         or spec.get("unschedulable")
         or any(one.get("key") in AVOIDED_NODE_TAINTS for one in spec.get("taints") or ())
         or any(is_avoided_node_label(*one) for one in (metadata.get("labels") or {}).items())

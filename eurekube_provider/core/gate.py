@@ -32,6 +32,7 @@ from eurekube_provider.core.drain_time import CALLERS_LEAVE_HUNG_SERVER_SECONDS
 from eurekube_provider.core.objects import (
     Object,
     conditions_of,
+    is_being_deleted,
     is_ready,
     is_terminating,
     parse_api_time,
@@ -301,7 +302,7 @@ def is_ready_or_becoming_ready(pod: Object) -> bool:
 
 def _is_ready_but_for_gate(pod: Object) -> bool:
     """Return whether the containers of a pod that declares the gate are ready, and its other gates open."""
-    if not declares_gate(pod.get("spec") or {}) or pod["metadata"].get("deletionTimestamp"):
+    if not declares_gate(pod.get("spec") or {}) or is_being_deleted(pod):
         return False
     return all(one.get("status") == "True" for one in _conditions_required_beside_gate(pod))
 

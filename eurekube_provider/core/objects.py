@@ -157,6 +157,11 @@ def publishes_not_ready_addresses(service: Object) -> bool:
     return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
 
 
+def is_being_deleted(item: Object) -> bool:
+    """Return whether the deletion of an object has begun."""
+    return bool(item["metadata"].get("deletionTimestamp"))
+
+
 def key_of(item: Object) -> tuple[str, str]:
     """Return namespace and name of an object; an empty namespace for one of the whole cluster."""
     metadata = item["metadata"]

@@ -11,7 +11,7 @@ from eurekube_provider.core.addresses import Address
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.model import shared_port
 from eurekube_provider.core.networks import describe_ambiguous_address
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, is_being_deleted
 from eurekube_provider.core.ports import Ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import join_sentences
@@ -100,7 +100,7 @@ def deletion_problem(via: str, *objects: Object) -> Problem | None:
     """Return the problem that a way to a Service is about to go, since one of its objects is being deleted:
     another way replaces it.
     """
-    if not any(one["metadata"].get("deletionTimestamp") for one in objects):
+    if not any(map(is_being_deleted, objects)):
         return None
     return no_address_problem(f"{via} is being deleted", "add another way to the Service")
 

@@ -12,9 +12,8 @@ from eurekube_provider.core.condition_types import Reason, SyncerCondition
 from eurekube_provider.core.derived_syncer import is_namespace_syncer
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, conditions_of
+from eurekube_provider.core.objects import Object, conditions_of, is_being_deleted
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import is_being_deleted
 from eurekube_provider.core.wording import format_count
 
 UNRENEWED_LIMIT_SECONDS = 90

@@ -22,7 +22,13 @@ from eurekube_provider.core.identity import (
     label_to_metadata_key,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, EurekaLease, shared_lease
-from eurekube_provider.core.objects import Object, app_name_of_service, conditions_of, is_mirrored
+from eurekube_provider.core.objects import (
+    Object,
+    app_name_of_service,
+    conditions_of,
+    is_being_deleted,
+    is_mirrored,
+)
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.reservations import lookup_names
@@ -334,11 +340,6 @@ def awaits_finalizer_removal(syncer: Object) -> bool:
 def has_annotation(syncer: Object, name: str) -> bool:
     """Return whether a custom resource has an annotation, with any value."""
     return name in (syncer["metadata"].get("annotations") or {})
-
-
-def is_being_deleted(syncer: Object) -> bool:
-    """Return whether a custom resource is being deleted."""
-    return bool(syncer["metadata"].get("deletionTimestamp"))
 
 
 def claimed_names(syncer: Object) -> frozenset[str]:

@@ -22,7 +22,7 @@ from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost
 from eurekube_provider.core.identity import Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.mapping import DesiredInstances, desired_instances
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance
-from eurekube_provider.core.objects import Object, is_mirrored, pod_name_of_endpoint
+from eurekube_provider.core.objects import Object, is_being_deleted, is_mirrored, pod_name_of_endpoint
 from eurekube_provider.core.registry import adapt_to_registry
 from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind
 from eurekube_provider.core.routes import Routes
@@ -292,7 +292,7 @@ def try_parse_syncer(
 
     :param kinds_by_connection: the kinds of the registries by connection; a missing one is Eureka's.
     """
-    if item["metadata"].get("deletionTimestamp"):
+    if is_being_deleted(item):
         return None
     try:
         kind = kinds_by_connection.get(connection_name(item), EUREKA)

@@ -18,6 +18,7 @@ from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     Object,
     conditions_of,
+    is_being_deleted,
     is_mirrored,
     key_of,
     qualified_name,
@@ -114,7 +115,7 @@ def _name_conflict_findings(
             subject = f"EurekaMirror {qualified_name(item)}"
             yield Finding(Fault.MIRROR_TROUBLE, subject, str(error), UNREADABLE_SPEC_REMEDY)
             continue
-        if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
+        if mirror.form is MirrorForm.ATTACHED or is_being_deleted(item):
             continue
         subject = f"EurekaMirror {mirror.namespace}/{mirror.name}"
         existing = {

@@ -16,9 +16,9 @@ from eurekube_provider.core.derived_syncer import split_derived_syncer_name
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.objects import key_of
+from eurekube_provider.core.objects import is_being_deleted, key_of
 from eurekube_provider.core.registry import Misconfigured, Registry, reading_error
-from eurekube_provider.core.syncer import connection_name, is_being_deleted
+from eurekube_provider.core.syncer import connection_name
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.gates import GateOpener
 from eurekube_provider.operator.history import ReconcileHistory

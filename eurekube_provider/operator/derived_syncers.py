@@ -32,7 +32,7 @@ from eurekube_provider.core.derived_syncer import (
     split_derived_syncer_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.objects import Object, conditions_of, key_of, qualified_name
+from eurekube_provider.core.objects import Object, conditions_of, is_being_deleted, key_of, qualified_name
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -41,7 +41,6 @@ from eurekube_provider.core.syncer import (
     FORCE_DELETE_ANNOTATION,
     has_annotation,
     has_finalizer,
-    is_being_deleted,
 )
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.objects import Object, is_terminating
+from eurekube_provider.core.objects import Object, is_being_deleted, is_terminating
 from eurekube_provider.core.prestop import serving_seconds_after_deletion
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.shortfall import find_shortfalls
@@ -240,7 +240,7 @@ def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
     spec = pod.get("spec") or {}
     applies_to_whole_workload = kind in ("Deployment", "ReplicaSet")
     serves = serving_seconds_after_deletion(spec)
-    if serves >= needed_seconds or pod["metadata"].get("deletionTimestamp"):
+    if serves >= needed_seconds or is_being_deleted(pod):
         return PodDrainFinding("", applies_to_whole_workload)
     found = [f"{one.problem_sentence}: {one.remedy}" for one in find_shortfalls(spec, needed_seconds)]
     return PodDrainFinding(

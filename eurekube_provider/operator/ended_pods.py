@@ -20,7 +20,12 @@ from eurekube_provider.core.endpoint_presence import (
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_unshared_address, pod_name_of_endpoint
+from eurekube_provider.core.objects import (
+    Object,
+    has_unshared_address,
+    is_being_deleted,
+    pod_name_of_endpoint,
+)
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
 from eurekube_provider.operator.index import SyncerKey
@@ -115,7 +120,7 @@ class EndedPodSearch:
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
         """Return whether a pod of this name exists, is not being deleted, and alone has this address."""
         return any(
-            has_unshared_address(pod, address) and not pod["metadata"].get("deletionTimestamp")
+            has_unshared_address(pod, address) and not is_being_deleted(pod)
             for pod in list_objects_by_name(self._access, PODS, name, namespace)
         )
 

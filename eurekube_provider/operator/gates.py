@@ -35,11 +35,11 @@ from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, InstanceKey, Status
-from eurekube_provider.core.objects import is_ready, key_of, pod_name_of_endpoint
+from eurekube_provider.core.objects import is_being_deleted, is_ready, key_of, pod_name_of_endpoint
 from eurekube_provider.core.plan import Action, Change, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead, Registry, UncachedReading
-from eurekube_provider.core.syncer import Mode, Syncer, connection_name, is_being_deleted
+from eurekube_provider.core.syncer import Mode, Syncer, connection_name
 from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH_TYPE, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType

@@ -16,7 +16,8 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import OWNER_KEY, Cluster, pod_and_namespace_of_id
 from eurekube_provider.core.mapping import keep_registered_ids
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names, is_being_deleted
+from eurekube_provider.core.objects import is_being_deleted
+from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.sources import ClusterCache

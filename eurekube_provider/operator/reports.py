@@ -10,11 +10,11 @@ from eurekube_provider.core.decision import RULES_BY_STATE, Decision, SyncerSitu
 from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, key_of
+from eurekube_provider.core.objects import Object, is_being_deleted, key_of
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead
-from eurekube_provider.core.syncer import Syncer, is_being_deleted
+from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.operator.conditions import (
     EUREKA_ERROR_REASONS,
     ConditionInput,

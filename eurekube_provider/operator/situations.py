@@ -26,7 +26,7 @@ from eurekube_provider.core.mapping import (
     limited_to_registered_ports,
 )
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, is_being_deleted
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
@@ -37,7 +37,6 @@ from eurekube_provider.core.syncer import (
     claimed_names,
     has_annotation,
     has_finalizer,
-    is_being_deleted,
 )
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.brake_memory import BrakeMemory

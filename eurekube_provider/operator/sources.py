@@ -36,6 +36,7 @@ from eurekube_provider.core.mapping import (
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import (
     app_name_of_service,
+    is_being_deleted,
     is_external_name,
     key_of,
     pod_name_of_endpoint,
@@ -52,7 +53,6 @@ from eurekube_provider.core.syncer import (
     claimed_names,
     connection_name,
     has_annotation,
-    is_being_deleted,
     selector_of,
 )
 from eurekube_provider.eureka.connection import Connection

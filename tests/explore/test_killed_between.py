@@ -17,8 +17,8 @@ import pytest
 
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner, cluster_name_of_owner, parse_owner
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
-from eurekube_provider.core.syncer import has_finalizer, is_being_deleted
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_being_deleted, is_mirrored
+from eurekube_provider.core.syncer import has_finalizer
 from eurekube_provider.eureka.connection import BatchMode
 from tests.explore import world as of_commands
 from tests.explore.commands import PLACE, Drained

@@ -29,7 +29,7 @@ from eurekube_provider.core.mirror_names import assign_service_names
 from eurekube_provider.core.mirror_slices import endpoints_in_slices
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import key_of
+from eurekube_provider.core.objects import is_being_deleted, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, NeverRead, reading_error
 from eurekube_provider.core.syncer import has_annotation
@@ -124,7 +124,7 @@ class MirrorReconciler:
         if item is None:
             self._forget(key)
             return MirrorResult()
-        if item["metadata"].get("deletionTimestamp"):
+        if is_being_deleted(item):
             return self._clean_up_deleted(key, item)
         self._writer.settle_unanswered_deletions(key[0])
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)

@@ -19,7 +19,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mirror_conditions import MirrorReport
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import MIRROR_KIND, Object, mirror_allowed_to_attach
+from eurekube_provider.core.objects import MIRROR_KIND, Object, is_being_deleted, mirror_allowed_to_attach
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME
 from eurekube_provider.core.wording import join_sentences
@@ -318,7 +318,7 @@ class MirrorController:
         references remain.
         """
         item = self.objects.mirrors.get(*key)
-        return item is not None and bool(item["metadata"].get("deletionTimestamp"))
+        return item is not None and is_being_deleted(item)
 
     def _retry_after_error(self, key: MirrorKey, error: KubernetesError) -> None:
         """Queue a mirror again after an error, and report the error unless the watch is about to resolve

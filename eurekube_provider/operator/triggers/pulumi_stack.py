@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
-from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.objects import conditions_of, is_being_deleted
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, PULUMI_STACKS, KubeAccess
 from eurekube_provider.operator.triggers.targets import PulumiStack
@@ -85,7 +85,7 @@ def pulumi_stack_runner(
 def _action_refusal_phrase(stack: Mapping[str, Any], action: StackAction) -> str | None:
     """Return why a request would not run the action; the Stack's own spec decides what a request does."""
     spec = stack.get("spec") or {}
-    if stack["metadata"].get("deletionTimestamp"):
+    if is_being_deleted(stack):
         return "is being deleted"
     if action is StackAction.PREVIEW and not spec.get("preview"):
         return "has no spec.preview: a request would change things, and action Preview must not"

@@ -21,9 +21,9 @@ from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.objects import key_of
+from eurekube_provider.core.objects import is_being_deleted, key_of
 from eurekube_provider.core.stack_refresh import StackRefresh
-from eurekube_provider.core.syncer import is_being_deleted, selector_of
+from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
