@@ -195,6 +195,8 @@ class InstanceTable:
         """Note that an override is about to be set or cleared, or that a former leader may have done so.
 
         Every server will be checked for it: a server may tell another one of the override again later.
+
+        :param seconds_ago: the age that the change has for these checks.
         """
         if len(self._urls) < 2:
             return

@@ -265,14 +265,10 @@ class Writer:
             have = newest(seen.values())
             # A server may not know of a hand-over.
             former = self.notes.table.copy_record(order.key).former_owners
-            self.notes.require_ownership(have, order)
             for held in seen.values():
-                if (
-                    held is not None
-                    and have is not None
-                    and held.owner not in former
-                    and not self.notes.is_superseded_version(held, have)
-                ):
+                if held is None or have is None:
+                    continue
+                if held is have or not (held.owner in former or self.notes.is_superseded_version(held, have)):
                     self.notes.require_ownership(held, order)
         self.notes.note_removal_begins(instance)
         if have is not None:  # else a removal could only hit anyone who registers it at this moment

@@ -238,7 +238,7 @@ class KubeAccess:
         while True:
             page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
             if not isinstance(page, dict) or not {"items", "metadata"} <= page.keys():
-                raise KubernetesError(f"GET {path}: {self.server} answered with something that is no list")
+                raise _no_list_error(path, self)
             yield page
             token = (page["metadata"] or {}).get("continue")
             if not token:
@@ -434,8 +434,12 @@ def list_objects_by_name(
     path = resource.path(namespace)
     answer = access.get(path, {"fieldSelector": f"metadata.name={name}"})
     if "items" not in answer:
-        raise KubernetesError(f"GET {path}: {access.server} answered with something that is no list")
+        raise _no_list_error(path, access)
     return list(answer["items"] or ())
+
+
+def _no_list_error(path: str, access: KubeAccess) -> KubernetesError:
+    return KubernetesError(f"GET {path}: {access.server} answered with something that is no list")
 
 
 def is_api_unavailable(error: KubernetesError) -> bool:

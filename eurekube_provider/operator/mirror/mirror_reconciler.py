@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -379,22 +379,24 @@ class MirrorReconciler:
         self,
         round_: MirrorRound,
         names: Mapping[str, str],
-        meant: Iterable[str],
+        meant: Set[str],
         existing: Mapping[str, str],
     ) -> dict[str, str]:
         """Return the earlier Service of each application that cannot have the one that the mirror names now.
 
         Its callers have no other, so that it goes on following Eureka.
         """
-        lacking = {
-            one
-            for one in meant
-            if one not in names or self._services.is_owned_by_person(round_.key[0], names[one])
-        }
+        # Nearly always each Service has the name that is meant, and nothing else is looked at.
         return {
             application: name
             for name, application in sorted(existing.items(), reverse=True)
-            if application in lacking and name in round_.services and name != names.get(application)
+            if name != names.get(application)
+            and application in meant
+            and name in round_.services
+            and (
+                application not in names
+                or self._services.is_owned_by_person(round_.key[0], names[application])
+            )
         }
 
     @staticmethod

@@ -135,8 +135,8 @@ def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
 
 
 def test_time_of_vanished_instances_begins_when_a_restarted_server_may_list_them_again() -> None:
-    """What a restarted server does not list is held for the whole hold time after the time in which it may
-    register again.
+    """The hold time of what a restarted server does not list begins after the time in which instances may
+    register there again.
     """
     stage = Stage(application="review", holdSeconds=60)
     stage.source.listed = [instance(1), instance(2), instance(3)]
