@@ -206,7 +206,12 @@ def self_preservation_findings(
     :param now_seconds: Unix time.
     """
     oldest = (now_seconds - INSTANCE_FULLY_COUNTED_AFTER_SECONDS) * 1000
-    settled = sum(1 for one in instances if (one.last_dirty_timestamp_ms or oldest) < oldest)
+    # A timestamp of the last change may be chosen to give way; the server says when it was told of it.
+    settled = sum(
+        1
+        for one in instances
+        if (max(one.written_at_ms, one.last_updated_timestamp_ms or 0) or oldest) < oldest
+    )
     expected = RENEWALS_PER_INSTANCE_AND_MINUTE * settled * _RENEWAL_THRESHOLD_SHARE
     if front_page.is_in_or_near_self_preservation and front_page.renewals_last_minute < expected:
         yield Finding(

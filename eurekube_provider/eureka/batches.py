@@ -31,7 +31,7 @@ from eurekube_provider.core.model import (
     newest,
 )
 from eurekube_provider.core.plan import Action, ChangeError
-from eurekube_provider.eureka import rules
+from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
 from eurekube_provider.eureka.peers import Peers, still_held_error
 from eurekube_provider.eureka.protocol import batch
@@ -88,11 +88,10 @@ def register_copies_at(peer: Peer, instances: Sequence[Instance]) -> None:
 def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[ChangeOrder]) -> ErrorByKey:
     """Register, update or remove instances on every server, and read the result.
 
-    Instances that may exist already are read first. With several servers the ones that were never seen are
-    read, too: another client may have registered one at a single server a moment ago, or behind a network
-    split, where the other servers do not know it. An instance that was never seen, or was written a moment
+    Instances that may exist already are read first. An instance that was never seen, or was written a moment
     ago, is registered with a timestamp that gives way to a version that exists after all, and that version is
-    then read.
+    then read. With several servers the first gives way to versions of any age: another client may have
+    registered one at a single server, behind a network split, where the other servers do not know it.
 
     :param orders: no two of them have the same key.
     :returns: the failed changes, and why.
@@ -105,23 +104,24 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
     over = _registrations_needing_no_read(peers, notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
-    are_several = len(peers.peers) > 1
     known = [one.change.instance for one in orders if one.key not in over and one.key not in new]
-    unseen = [one.change.instance for one in orders if one.key in new] if are_several else []
-    reads = _read_before_writing(peers, known, unseen)
+    reads = read_and_renew_everywhere(peers, known) if known else UncachedReads({}, {})
     held = {order.key: reads.newest(order.key) for order in orders}
     failures = _ownership_conflicts(notes, orders, held)
-    stamp = timestamp_ms_giving_way()
-    yielding = over | {
-        order.key: replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY_MAPPING)
-        for order in wanted
-        if order.key in new and held[order.key] is None
-    }
+    are_several = len(peers.peers) > 1
+    age = windows.OLDER_THAN_ANY_REGISTRATION_SECONDS if are_several else windows.LONGEST_LIST_LAG_SECONDS
+    yielding = over | _registrations_giving_way([order for order in wanted if order.key in new], age)
     if wanted:
         given_way = [order for order in wanted if order.key in yielding]
         others = [order for order in wanted if order.key not in yielding and order.key not in failures]
         replicas = _replicas_to_send(notes, others, held)
-        failures |= _register_everywhere(peers, notes, given_way, yielding, replicas, reads)
+        refused, silent = _register_everywhere(peers, notes, given_way, yielding, replicas, reads)
+        failures |= refused
+        again = [order for order in wanted if order.key in new and order.key not in failures]
+        if silent and again:
+            # A server that does not answer may hold a former version of ours, which must not win later.
+            yielding = _registrations_giving_way(again, windows.LONGEST_LIST_LAG_SECONDS)
+            failures |= _register_everywhere(peers, notes, again, yielding, (), UncachedReads({}, {}))[0]
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:
@@ -133,24 +133,15 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     return failures
 
 
-def _read_before_writing(
-    peers: Peers, known: Sequence[Instance], unseen: Sequence[Instance]
-) -> UncachedReads:
-    """Read instances on every server, as plans need them that write next.
-
-    A lone instance that was never seen is read by a single request at a server that is sent nothing else at
-    this moment: the server logs a warning of each read in a batch that finds nothing.
-    """
-
-    def read_at(peer: Peer) -> dict[InstanceKey, Instance | None]:
-        if len(unseen) == 1 and peers.is_idle(peer):
-            (one,) = unseen
-            return {one.key: peer.read(*one.key)} | read_and_renew_at(peers, peer, known)
-        return read_and_renew_at(peers, peer, [*known, *unseen])
-
-    if not known and not unseen:
-        return UncachedReads({}, {})
-    return UncachedReads(*peers.ask_all_or_raise(read_at))
+def _registrations_giving_way(
+    orders: Sequence[ChangeOrder], age_seconds: float
+) -> dict[InstanceKey, Instance]:
+    """Return, by key, the registrations that give way to versions of less than ``age_seconds``."""
+    stamp = timestamp_ms_giving_way(age_seconds)
+    return {
+        order.key: replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY_MAPPING)
+        for order in orders
+    }
 
 
 def _registrations_needing_no_read(
@@ -222,15 +213,18 @@ def _register_everywhere(
     yielding: Mapping[InstanceKey, Instance],
     replicas: Sequence[Instance],
     reads: UncachedReads,
-) -> ErrorByKey:
+) -> tuple[ErrorByKey, dict[str, RegistryError]]:
     """Register the instances that give way to newer ones, and ``replicas`` where ``reads`` does not show
     them.
 
     :param orders: the orders of the instances that give way.
+    :returns: the failed changes, and by URL the servers that did not answer.
     """
     sent = [*yielding.values(), *replicas]
     is_noted = threading.Event()
-    failures, held = _send_where_missing(peers, notes, sent, reads, is_noted, asks_for_newer=bool(yielding))
+    failures, held, silent = _send_where_missing(
+        peers, notes, sent, reads, is_noted, asks_for_newer=bool(yielding)
+    )
     failures |= _ownership_conflicts(notes, orders, held)
     # Ours, and not as wanted: to be written again.
     wrong = [
@@ -246,10 +240,9 @@ def _register_everywhere(
             notes.note_registered(held[one.key] if one.key in yielding and one.key in held else one)
     is_noted.set()
     if wrong:
-        failures |= _register_everywhere(
-            peers, notes, (), {}, _replicas_to_send(notes, wrong, held), UncachedReads({}, {})
-        )
-    return failures
+        replicas = _replicas_to_send(notes, wrong, held)
+        failures |= _register_everywhere(peers, notes, (), {}, replicas, UncachedReads({}, {}))[0]
+    return failures, silent
 
 
 def _send_where_missing(
@@ -260,7 +253,7 @@ def _send_where_missing(
     is_noted: threading.Event,
     *,
     asks_for_newer: bool,
-) -> tuple[ErrorByKey, dict[InstanceKey, Instance]]:
+) -> tuple[ErrorByKey, dict[InstanceKey, Instance], dict[str, RegistryError]]:
     """Register on every server the instances that were not seen on all of them.
 
     A repeated registration of an unchanged instance would begin a new Eureka lease and travel to every client
@@ -269,7 +262,8 @@ def _send_where_missing(
 
     :param is_noted: set once the registrations are noted: a server that answers later gets only instances
         that are still to stand.
-    :returns: the refused changes, and the instances that servers hold instead.
+    :returns: the refused changes, the instances that servers hold instead, and by URL the servers that did
+        not answer.
     """
 
     def is_everywhere(one: Instance) -> bool:
@@ -281,7 +275,7 @@ def _send_where_missing(
 
     lacking = [one for one in sent if not is_everywhere(one)]
     try:
-        answers, _ = peers.ask_all_or_raise(
+        answers, silent = peers.ask_all_or_raise(
             lambda peer: _register_at(peers, peer, notes, lacking, is_due, asks_for_newer=asks_for_newer),
             asks_avoided=True,
         )
@@ -297,7 +291,7 @@ def _send_where_missing(
         for key, held in found.items():
             # A server that holds nothing else says that it holds what it was just sent.
             newer[key] = newest((newer.get(key), held)) or held
-    return refused, newer
+    return refused, newer, silent
 
 
 def _register_at(

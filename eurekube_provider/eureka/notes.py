@@ -137,14 +137,14 @@ def ownership_conflict(have: Instance, owner: str | None) -> OwnershipConflict:
     )
 
 
-def timestamp_ms_giving_way() -> int:
-    """Return a ``lastDirtyTimestamp`` in milliseconds that is older than every registration that lists may
-    not show yet.
+def timestamp_ms_giving_way(age_seconds: float = windows.LONGEST_LIST_LAG_SECONDS) -> int:
+    """Return a ``lastDirtyTimestamp`` in milliseconds that is older than every registration of less than
+    ``age_seconds``; by default those that lists may not show yet.
 
     A server that holds a newer instance under the same id keeps it when a registration with this timestamp
-    comes. Source: AbstractInstanceRegistry.register of Netflix/eureka.
+    comes, also from another server. Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
-    return int((time.time() - windows.LONGEST_LIST_LAG_SECONDS) * 1000)
+    return int((time.time() - age_seconds) * 1000)
 
 
 def next_timestamp_ms(have: Instance | None) -> int:

@@ -233,10 +233,6 @@ class Peers:
         """
         return self._batches_by_url[peer.url].send(make_items, most_items)
 
-    def is_idle(self, peer: Peer) -> bool:
-        """Return whether no batch of :meth:`send_batch` is under way to a server."""
-        return self._batches_by_url[peer.url].is_idle
-
     def read_everywhere(
         self, application: str, instance_id: str
     ) -> tuple[dict[str, Instance | None], dict[str, RegistryError]]:

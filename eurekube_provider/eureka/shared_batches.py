@@ -70,12 +70,6 @@ class SharedBatches:
         self._under_way = 0
         self.waiting: deque[_ThreadItems] = deque()
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no request with shared items is under way."""
-        with self._lock:
-            return self._under_way == 0
-
     def send(self, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
         """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.send_batch`.
 

@@ -73,6 +73,9 @@ A server is seldom frozen for longer than some seconds, so that a write that it 
 then, too.
 """
 
+OLDER_THAN_ANY_REGISTRATION_SECONDS = 10 * 365 * 86_400.0
+"""Seconds that are more than the age of any registration, which begins when its application starts."""
+
 FULL_LIST_INTERVAL_SECONDS = 300.0
 """Seconds for which deltas are followed without reading the list, and for which no delta is read after a
 doubt: the counts in deltas do not reveal that one instance came and another left.

@@ -14,8 +14,7 @@ and is looked for then (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - Before the last instance of an application leaves a server, the server is asked for its successors
 (:mod:`.successors`), unless one was seen there.
 - An instance under an id that was never seen is registered so that it gives way to one that is there after
-all. A single server is asked for that one afterwards, several are before, and not again if all of them answer
-that the id is free.
+all, and each server is asked for that one afterwards.
 - A status that a program enforces is read back: another server than the one that was asked may still hold the
 former status.
 """
@@ -213,21 +212,21 @@ class Writer:
         """Register an instance whose id was never seen, so that it gives way to one that is there after
         all.
         """
-        # Lists of several servers are read from one, and may never agree.
-        are_several = len(self.peers.peers) > 1
-        held, failures = self.peers.read_everywhere(*order.key) if are_several else ({}, {})
-        found = newest(held.values())
-        if are_several and found is None and not failures:
-            want = self.notes.adapt_to_registered(order.change.instance, None)
-            sent = replace(want, last_dirty_timestamp_ms=timestamp_ms_giving_way())
-            self.register(sent)
-            self.notes.note_registered(rules.apply_override(sent))
-            return
-        sent_timestamp_ms = None
-        if found is None:
-            sent_timestamp_ms = timestamp_ms_giving_way()
-            self.register(replace(order.change.instance, last_dirty_timestamp_ms=sent_timestamp_ms))
-        self._replace_registered(order, self._read_registered(order), sent_timestamp_ms)
+        if len(self.peers.peers) > 1:
+            # Lists of several servers are read from one, and may never agree: what only another one holds
+            # may be of any age.
+            stamp = timestamp_ms_giving_way(windows.OLDER_THAN_ANY_REGISTRATION_SECONDS)
+            self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
+            held, failures = self.peers.read_everywhere(*order.key)
+            found = newest(held.values())
+            if found is not None and (not failures or found.last_dirty_timestamp_ms != stamp):
+                self.notes.require_ownership(found, order)
+                self._replace_registered(order, found)
+                return
+            # A server that does not answer may hold a former version of ours, which must not win later.
+        stamp = timestamp_ms_giving_way()
+        self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
+        self._replace_registered(order, self._read_registered(order), stamp)
 
     def _replace_registered(
         self, order: ChangeOrder, have: Instance | None, sent_timestamp_ms: int | None = None

@@ -354,12 +354,16 @@ def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
     old, new = int((NOW - 3600) * 1000), int((NOW - 30) * 1000)
     few, enough = FrontPage(17, 4), FrontPage(17, 18)
 
-    def found(figures: FrontPage, stamp: int) -> list[Finding]:
-        held = [instance(f"10.0.0.{number}", last_dirty_timestamp_ms=stamp) for number in range(10)]
+    def found(figures: FrontPage, stamp: int, told: int | None = None) -> list[Finding]:
+        held = [
+            instance(f"10.0.0.{number}", last_dirty_timestamp_ms=stamp, last_updated_timestamp_ms=told)
+            for number in range(10)
+        ]
         return list(registry_checks.self_preservation_findings("http://e", figures, held, NOW))
 
     assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(few, new) == []
+    assert found(few, old, new) == []  # its timestamp was chosen so that it gives way
     assert found(FrontPage(17, 0), new) == []
     assert found(enough, old) == []
 

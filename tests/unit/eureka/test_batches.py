@@ -131,15 +131,15 @@ def owner_on(cluster: EurekaCluster, url: str, number: int) -> str | None:
     return held.fields["metadata"][OWNER_KEY] if held else None
 
 
-@pytest.mark.parametrize("age_seconds", [0, 300], ids=["new", "by a clock five minutes behind"])
+@pytest.mark.parametrize("age_seconds", [0, 300 * 86_400], ids=["new", "of the year before"])
 @pytest.mark.parametrize("is_split", [False, True], ids=["forwarded", "split"])
 @pytest.mark.parametrize("at", URLS)
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_an_id_that_another_client_took_a_moment_ago(
     number: int, at: str, is_split: bool, age_seconds: int
 ) -> None:
-    """An id that one server holds for another owner, unlisted, is a conflict: no server ever holds our
-    instance under it.
+    """An id that one server holds for another owner, unlisted, is a conflict: that server never holds our
+    instance under it, and the others have theirs as soon as they hear of it.
     """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
@@ -147,7 +147,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
         cluster.cut = {(one, other) for one in URLS for other in URLS if at in (one, other)}
     before = cluster.clock.now_ms - age_seconds * 1000
     world, seen, held = World(cluster), RecordingNotes(all_is_new=True), set[str | None]()
-    world.watch = lambda _: held.update(owner_on(cluster, url, number) for url in URLS)
+    world.watch = lambda _: held.add(owner_on(cluster, at, number))
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         peers.peers[URLS.index(at)].register(instance(THEIRS, number, before))
@@ -156,14 +156,31 @@ def test_an_id_that_another_client_took_a_moment_ago(
         cluster.clock.advance(5_000)
     assert {key: type(error) for key, error in failures.items()} == {wanted[number].key: OwnershipConflict}
     assert seen.notes == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
-    assert held == {THEIRS, None}
+    assert held - {None} == {THEIRS}  # nobody held it before they registered it
+    others = {owner_on(cluster, url, number) for url in URLS if url != at}
+    assert others == ({OURS} if is_split else {THEIRS})
     assert {owner_on(cluster, url, 1 - number) for url in URLS} == {OURS}
+
+
+def test_what_a_silent_server_may_hold_gives_way() -> None:
+    """While a server does not answer, an id that was never seen wins over a former version of ours, which that
+    server may hold and tell the others of.
+    """
+    cluster = EurekaCluster(URLS)
+    cluster.clock.advance(3_600_000)
+    former_ms = cluster.clock.now_ms - 600_000
+    with owned(World(cluster)), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        peers.peers[2].send_batch = mock.Mock(side_effect=RegistryUnreachable("it is frozen"))  # type: ignore[method-assign]
+        assert not change_in_batches(peers, [instance(OURS, 0)], notes=RecordingNotes(all_is_new=True))
+        held = [peer.read("RATING", "0000") for peer in peers.peers[:2]]
+    assert all(one and one.written_at_ms > former_ms for one in held)
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
-    """Another owner's registration between our read and our write wins on every server, and is reported as
-    a failure.
+    """Another owner's registration between our write at one server and at another wins on every server, and
+    is reported as a failure.
     """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
@@ -177,7 +194,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
         def comes_between(items: list[bytes]) -> object:
             answers = send(items)
             if next(looks, False):
-                peers.peers[0].register(theirs)
+                peers.peers[2].register(theirs)
             return answers
 
         wanted = [instance(OURS, each) for each in (0, 1)]
