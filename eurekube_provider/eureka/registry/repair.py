@@ -358,17 +358,14 @@ class Repair:
             return noted
         if not self._restarts.may_have_lost_memory:
             self._restarts.detect_restarts()
-        # Or nobody could renew it.
-        may_be_forgotten = self._restarts.may_have_lost_memory or self._reachability.failed_within(
-            windows.MEMORY_LOSS_SECONDS
-        )
+        may_be_forgotten = self._may_be_forgotten()
         for owner, instances in itertools.groupby(sorted(missing, key=_owner_or_empty), _owner_or_empty):
             for instance in filter(is_still_missing, instances):
                 noted.add(instance.key)
                 self._renewals.remove(instance.key)
                 if may_be_forgotten:
                     self._table.remember_lost_instance(instance)
-                self._store_absence(instance.key)
+                self._table.store_confirmed_absence(instance.key, may_be_forgotten=may_be_forgotten)
             self._table.notify_owners([owner])
         if noted:
             _log.warning(
@@ -455,7 +452,7 @@ class Repair:
             except RegistryRejected:
                 continue  # nobody can say more of it than the lists
             if now is None:
-                self._store_absence(key)
+                self._table.store_confirmed_absence(key, may_be_forgotten=self._may_be_forgotten())
             else:
                 (now,) = self._table.add_leaving_marks_to_late_overrides([now])
                 self._table.store_read_instance(now)
@@ -478,8 +475,11 @@ class Repair:
             ours = self._renewals.remove(instance.key)
             self._table.notify_owners([ours.owner if ours is not None else None])
 
-    def _store_absence(self, key: InstanceKey) -> None:
-        self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.may_have_lost_memory)
+    def _may_be_forgotten(self) -> bool:
+        """Return whether servers may have forgotten what is missing, or nobody could renew it."""
+        return self._restarts.may_have_lost_memory or self._reachability.failed_within(
+            windows.MEMORY_LOSS_SECONDS
+        )
 
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more, as a list may have gaps.

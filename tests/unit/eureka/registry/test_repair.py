@@ -240,15 +240,17 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
     assert servers.restored == []
 
 
-@pytest.mark.parametrize("is_restarted", [True, False])
-def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted: bool) -> None:
-    """A person's OUT_OF_SERVICE is remembered for an instance that a restarted server forgot, but not for a
-    removed instance, nor for a status that the operator set.
+@pytest.mark.parametrize("cause", ["restart", "outage", "removal"])
+def test_a_persons_status_comes_back_only_with_what_servers_forgot(cause: str) -> None:
+    """A person's OUT_OF_SERVICE is remembered for an instance that a restarted server forgot, or that lapsed
+    while nobody could renew it, but not for a removed instance, nor for a status that the operator set.
     """
     servers = TwoServers([])
     registry = after_a_restart(servers)
-    if is_restarted:
+    if cause == "restart":
         registry.restarts.detect_restarts()
+    elif cause == "outage":
+        registry.reachability.note_failure_and_check_lasting(RegistryUnreachable("no route"))
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     persons = replace(instance("persons"), **out)  # type: ignore[arg-type]
     leaving = replace(instance("ours"), metadata={**persons.metadata, "eurekube.leaving": "true"}, **out)  # type: ignore[arg-type]
@@ -257,7 +259,7 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted:
     servers.peers[0].read_status = lambda: STATUS  # type: ignore[method-assign]
     registry.repair.instances_missing([persons, leaving], None)
     assert registry.table.lost_override(leaving.key) is Status.UNKNOWN
-    lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
+    lost = Status.UNKNOWN if cause == "removal" else Status.OUT_OF_SERVICE
     assert registry.table.lost_override(persons.key) is lost
 
 
