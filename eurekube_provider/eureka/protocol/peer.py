@@ -331,7 +331,9 @@ class Peer:
             reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
             reason = "something that is not JSON"
-            is_eurekas = response.text(windows.LARGEST_SINGLE_ANSWER_BYTES).lstrip().startswith("{")
+            # A Eureka that fails to render one client's data centre answers a list with nothing at all.
+            text = response.text(windows.LARGEST_SINGLE_ANSWER_BYTES).lstrip()
+            is_eurekas = not text or text.startswith("{")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"JSON that is not Eureka's ({type(error).__name__}: {error})"
             is_eurekas = not isinstance(error, NotEurekas)

@@ -314,6 +314,7 @@ def test_json_that_is_not_eurekas(answering: Answer, body: str, kind: type[Regis
         ("null", RegistryUnreachable),
         ('"x"', RegistryUnreachable),
         ('{"code": 500, "msg": "busy"}', RegistryUnreachable),
+        ("", RegistryRejected),
         ('{"applications": 7}', RegistryRejected),
         ('{"applications": {"application": [7]}}', RegistryRejected),
     ],
