@@ -65,7 +65,9 @@ class RegistryError(EurekubeError):
 
 
 class RegistryUnreachable(RegistryError):
-    """A server gave no usable answer: connection refused, time-out or a 5xx. Trying again later may help."""
+    """A server gave no usable answer: connection refused, time-out, a 5xx, or an answer that no Eureka gives,
+    such as a gateway's page. Trying again later may help.
+    """
 
 
 class RegistrySilent(RegistryUnreachable):

@@ -12,7 +12,6 @@ from weakref import WeakSet
 from eurekube_provider.core.errors import (
     RegistryDenied,
     RegistryError,
-    RegistryRejected,
     RegistryUnreachable,
 )
 from eurekube_provider.eureka.peers import Peers
@@ -42,7 +41,9 @@ def _verify_is_eureka(peer: Peer) -> None:
         peer.list_instances()
     except RegistryDenied:
         return  # a Eureka that has just started has no list to show
-    except RegistryRejected as error:
+    except RegistryError as error:
+        if error.status_code is None or error.status_code >= 500:
+            raise
         raise RegistryUnreachable(
             f"{peer.url} answers as no Eureka does, so that its 404 does not say that nothing is registered "
             f"({error})",

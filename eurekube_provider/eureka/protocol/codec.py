@@ -35,6 +35,11 @@ from eurekube_provider.core.text import describe_unaddressable_name
 
 JsonObject = Mapping[str, Any]
 
+
+class NotEurekas(ValueError):
+    """The error for JSON without the root that a Eureka's answer has, such as a gateway's error in JSON."""
+
+
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
 quote_json = json.encoder.encode_basestring_ascii
 """A function that writes a string as JSON, as :data:`encode_json` does."""
@@ -222,7 +227,11 @@ def instances_from_text(text: bytes | str) -> list[Instance]:
 def instances_from_json(document: JsonObject) -> list[Instance]:
     """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``; any entry in place of an instance becomes an
     instance.
+
+    :raises NotEurekas: the JSON is no list, and must not pass for an empty one.
     """
+    if not isinstance(document, dict) or not {"applications", "application"} & document.keys():
+        raise NotEurekas("it has no applications")
     instances: list[Instance] = []
     applications = document.get("applications") or {}
     for application in iterate_items(applications.get("application") or document.get("application")):

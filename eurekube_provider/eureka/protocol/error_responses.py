@@ -10,11 +10,20 @@ _PROXY_STATUS_CODES = (403, 502, 503, 504)
 """Status codes that a proxy itself answers when it does not let a request through."""
 
 
-def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str = "") -> RegistryError:
+_REDIRECT_STATUS_CODES = (301, 302, 303, 307, 308)
+
+_UNUSABLE_STATUS_CODES = (*_REDIRECT_STATUS_CODES, 404, 405, 408, 425, 429)
+"""Status codes of gateways and of other servers than Eureka, which says nothing of the instance by them."""
+
+
+def error_for_response(
+    what: str, url: str, response: EurekaResponse, proxy: str = "", *, judges_usability: bool = True
+) -> RegistryError:
     """Return the error for an unsuccessful answer.
 
     :param what: the attempted operation, for the message.
     :param proxy: the proxy in between, without credentials; empty for none.
+    :param judges_usability: True if a server that answers this request so cannot be used for any.
     """
     code, body = response.status_code, _body_excerpt(response)
     shown_body = f" ({body})" if body else ""
@@ -45,8 +54,10 @@ def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str
     elif code >= 500:
         kind, reason = RegistryUnreachable, f"{url} answered {code}{shown_body}"
     else:
-        kind, reason = RegistryRejected, f"{url} answered {code}{shown_body}"
-        if code in (301, 302, 303, 307, 308):
+        is_unusable = judges_usability and code in _UNUSABLE_STATUS_CODES
+        kind = RegistryUnreachable if is_unusable else RegistryRejected
+        reason = f"{url} answered {code}{shown_body}"
+        if code in _REDIRECT_STATUS_CODES:
             location = response.headers.get("Location", "").rpartition("@")[2]
             reason += f"; it redirects to {location}: use that address"
         elif code == 404:

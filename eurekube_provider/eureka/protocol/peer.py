@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
+    RegistryError,
     RegistryRejected,
     RegistrySilent,
     RegistryUnreachable,
@@ -29,6 +30,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import batch, transport
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.codec import (
+    NotEurekas,
     instance_from_json,
     instance_id_of,
     instance_to_json_text,
@@ -179,7 +181,10 @@ class Peer:
         if response is None:
             return None
         return self._parse(
-            what, response, lambda: _parse_instance(response.body(windows.LARGEST_SINGLE_ANSWER_BYTES))
+            what,
+            response,
+            lambda: _parse_instance(response.body(windows.LARGEST_SINGLE_ANSWER_BYTES)),
+            judges_usability=True,
         )
 
     def list_instances(self) -> list[Instance]:
@@ -218,7 +223,10 @@ class Peer:
         if found == fingerprint:
             return found, None
         return found, lambda: self._parse(
-            what, response, lambda: instances_from_pieces(response.pieces, find_known)
+            what,
+            response,
+            lambda: instances_from_pieces(response.pieces, find_known),
+            judges_usability=True,
         )
 
     def read_delta_if_changed(
@@ -257,7 +265,10 @@ class Peer:
         what = f"send a batch of {len(items)}"
         writes = not all(map(batch.is_heartbeat_item, items))
         body = batch.batch_body(items)
-        response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
+        # Anyone who lets /apps through alone lets us work.
+        response = self._request(
+            "POST", "/peerreplication/batch/", what, data=body, writes=writes, judges_usability=False
+        )
         assert response is not None  # noqa: S101 - only missing=True gives None
         result = self._parse(what, response, lambda: batch.parse_item_responses(json.loads(response.body())))
         if len(result) != len(items):
@@ -295,10 +306,20 @@ class Peer:
             )
         return found
 
-    def _parse(self, what: str, response: transport.EurekaResponse, parse: Callable[[], _T]) -> _T:
+    def _parse(
+        self,
+        what: str,
+        response: transport.EurekaResponse,
+        parse: Callable[[], _T],
+        *,
+        judges_usability: bool = False,
+    ) -> _T:
         """Parse a successful answer; another server's page or JSON raises an error of Eurekube's, never one
         of Python's.
+
+        :param judges_usability: True if the server cannot be used where the answer is not Eureka's at all.
         """
+        is_eurekas = True
         try:
             with pause_collection():
                 return parse()
@@ -310,14 +331,27 @@ class Peer:
             reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
             reason = "something that is not JSON"
+            # A Eureka that fails to render one client's data centre answers a list with nothing at all.
+            text = response.text(windows.LARGEST_SINGLE_ANSWER_BYTES).lstrip()
+            is_eurekas = not text or text.startswith("{")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"JSON that is not Eureka's ({type(error).__name__}: {error})"
-        raise RegistryRejected(
-            f"{what}: {self.url} answered {response.status_code} with {reason}:"
+            is_eurekas = not isinstance(error, NotEurekas)
+        kind = RegistryRejected if is_eurekas or not judges_usability else RegistryUnreachable
+        raise self._strange_answer_error(what, response.status_code, reason, kind)
+
+    def _strange_answer_error(
+        self, what: str, status_code: int, reason: str, kind: type[RegistryError] = RegistryUnreachable
+    ) -> RegistryError:
+        error = kind(
+            f"{what}: {self.url} answered {status_code} with {reason}:"
             " is this a Eureka service URL (it usually ends with /eureka)?",
             url=self.url,
-            status_code=response.status_code,
+            status_code=status_code,
         )
+        if kind is RegistryUnreachable:
+            self.traffic.note_usability(str(error))
+        return error
 
     @property
     def _proxy_suffix(self) -> str:
@@ -395,12 +429,16 @@ class Peer:
         )
         response = self._send_and_receive(method, what, send, writes=writes)
         code = response.status_code
+        if code < 300 and method != "GET" and _is_web_page(response):
+            raise self._strange_answer_error(what, code, "a web page")
         if code < 300 or (code == 404 and may_be_missing):
             self.traffic.note_usability()
             return response if code < 300 else None
         if may_be_refused:
             return None
-        error = error_for_response(what, self.url, response, self._transport.proxy)
+        error = error_for_response(
+            what, self.url, response, self._transport.proxy, judges_usability=judges_usability
+        )
         if isinstance(error, RegistryUnreachable) or (judges_usability and isinstance(error, RegistryDenied)):
             self.traffic.note_usability(str(error))
         raise error
@@ -452,6 +490,11 @@ class Peer:
         raise AssertionError("unreachable")
 
 
+def _is_web_page(response: transport.EurekaResponse) -> bool:
+    """Return whether a gateway answered a change with a page, such as that of a login."""
+    return bool(response.raw_body) and response.headers.get("Content-Type", "").startswith("text/html")
+
+
 def _renewal_query(instance: Instance) -> dict[str, str]:
     """Return the query of a renewal: with its timestamp, a server that holds older contents answers 404,
     and the new contents are sent.
@@ -467,7 +510,10 @@ def _parse_instance(text: bytes) -> Instance:
 
     :raises ValueError: the answer is no instance.
     """
-    document = json.loads(text)["instance"]
+    document = json.loads(text)
+    if not isinstance(document, dict) or not isinstance(document.get("instance"), dict):
+        raise NotEurekas("it has no instance")
+    document = document["instance"]
     if not instance_id_of(document):
         raise ValueError("an instance without an id")
     return instance_from_json(document)

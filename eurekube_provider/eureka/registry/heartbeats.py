@@ -28,9 +28,6 @@ MOST_REFUSALS_LOGGED = 10
 :data:`.windows.REFUSAL_LOG_WINDOW_SECONDS`.
 """
 
-_BUSY_STATUS_CODES = (408, 425, 429)
-"""Status codes that concern the moment, and not the instance."""
-
 _RENEWED_STATUS_CODES = (200, 409)
 
 
@@ -172,7 +169,7 @@ class HeartbeatSender:
             try:
                 found = self._send_renewals(taken)
             except RegistryRejected as error:
-                if self.peer is None and error.status_code not in (None, *_BUSY_STATUS_CODES):
+                if self.peer is None and error.status_code is not None:
                     self._process_refusal(taken, error)
                 else:
                     self._process_failure(taken, error)

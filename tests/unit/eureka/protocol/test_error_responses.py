@@ -266,7 +266,7 @@ def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
     """A redirect raises an error with the target's URL but not its credentials; no second request is sent."""
     server = answering(status, Location=f"https://bob:{SECRET}@eureka.example.com/eureka/apps")
     error_of(
-        RegistryRejected,
+        RegistryUnreachable,
         server.peer.list_instances,
         "list the registry",
         f"answered {status}",
@@ -278,27 +278,93 @@ def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
 def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
     """The error for an answer 200 that is no JSON asks to check the URL."""
     server = answering(200, "<html>Welcome</html>", **{"Content-Type": "text/html"})
-    error_of(RegistryRejected, server.peer.list_instances, server.url, "not JSON", "/eureka")
-    error_of(RegistryRejected, lambda: server.peer.read("A", "b"), server.url, "not JSON")
+    error_of(RegistryUnreachable, server.peer.list_instances, server.url, "not JSON", "/eureka")
+    error_of(RegistryUnreachable, lambda: server.peer.read("A", "b"), server.url, "not JSON")
+    assert server.peer.traffic.state is not None
+    assert not server.peer.traffic.state.is_up
     error_of(RegistryRejected, server.peer.read_status, server.url, "is not Eureka's")
 
 
 @pytest.mark.parametrize(
-    "body", ["{}", "[]", "null", '"x"', '{"instance": null}', '{"instance": {"app": "A"}}']
+    ("body", "kind"),
+    [
+        ("{}", RegistryUnreachable),
+        ("[]", RegistryUnreachable),
+        ("null", RegistryUnreachable),
+        ('"x"', RegistryUnreachable),
+        ('{"code": 500, "msg": "busy"}', RegistryUnreachable),
+        ('{"instance": null}', RegistryUnreachable),
+        ('{"instance": {"app": "A"}}', RegistryRejected),
+        ('{"instance": {"app": "A", "instanceId": "b"', RegistryRejected),
+    ],
 )
-def test_json_that_is_not_eurekas(answering: Answer, body: str) -> None:
-    """An answer 200 with JSON that is no instance raises RegistryRejected, and no error of Python's own."""
+def test_json_that_is_not_eurekas(answering: Answer, body: str, kind: type[RegistryError]) -> None:
+    """An answer 200 with other JSON than Eureka's says that the server cannot be used, one with an unreadable
+    instance says so of this instance alone; none raises an error of Python's own.
+    """
     server = answering(200, body, **{"Content-Type": "application/json"})
-    error_of(RegistryRejected, lambda: server.peer.read("A", "b"), "read A b", server.url)
+    assert type(error_of(RegistryError, lambda: server.peer.read("A", "b"), "read A b", server.url)) is kind
 
 
 @pytest.mark.parametrize(
-    "body", ["[]", "null", '"x"', '{"applications": 7}', '{"applications": {"application": [7]}}']
+    ("body", "kind"),
+    [
+        ("{}", RegistryUnreachable),
+        ("[]", RegistryUnreachable),
+        ("null", RegistryUnreachable),
+        ('"x"', RegistryUnreachable),
+        ('{"code": 500, "msg": "busy"}', RegistryUnreachable),
+        ("", RegistryRejected),
+        ('{"applications": 7}', RegistryRejected),
+        ('{"applications": {"application": [7]}}', RegistryRejected),
+    ],
 )
-def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
-    """An answer 200 with JSON that is no list of applications raises RegistryRejected."""
+def test_lists_that_are_not_eurekas(answering: Answer, body: str, kind: type[RegistryError]) -> None:
+    """An answer 200 with JSON that is no list of applications raises an error: as an empty list it would take
+    every instance away.
+    """
     server = answering(200, body, **{"Content-Type": "application/json"})
-    error_of(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
+    assert type(error_of(RegistryError, server.peer.list_instances, "list the registry", server.url)) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "content_type"),
+    [
+        (302, "", "text/html"),
+        (404, "404 page not found", "text/plain"),
+        (405, "", "text/html"),
+        (429, "", "text/plain"),
+        (200, "<html>Log in</html>", "text/html; charset=utf-8"),
+    ],
+)
+def test_a_gateway_in_place_of_the_first_server(
+    answering: Answer, status: int, body: str, content_type: str
+) -> None:
+    """If a gateway answers in place of the first server, reads, registrations and renewals use the second."""
+    gateway = answering(status, body, **{"Content-Type": content_type})
+    eureka = answering(200, '{"applications": {}, "instance": {"app": "A", "instanceId": "b"}}')
+    peers = Peers(Connection.parse([gateway.url, eureka.url]))
+    for ask in (
+        peers.list_instances,
+        lambda: peers.read("A", "b"),
+        lambda: Writer(peers).register(RATING),
+        lambda: peers.renew(RATING),
+    ):
+        peers.avoided.stop_avoiding(peers.peers[0])
+        for server in (gateway, eureka):
+            server.requests.clear()
+        ask()
+        assert gateway.requests[:1] == eureka.requests
+    peers.close()
+
+
+@pytest.mark.parametrize("status", [302, 404, 405])
+def test_batches_that_a_gateway_keeps_back(answering: Answer, status: int) -> None:
+    """A gateway that lets /apps through alone refuses batches and the status: the server can be used."""
+    server = answering(status)
+    error_of(RegistryRejected, lambda: server.peer.send_batch([]), f"answered {status}")
+    error_of(RegistryRejected, server.peer.read_status, f"answered {status}")
+    assert server.peer.traffic.state is None
 
 
 @pytest.mark.parametrize(
@@ -330,9 +396,9 @@ def test_compressed_answers(answering: Answer) -> None:
 def test_the_wrong_path(answering: Answer) -> None:
     """The error for a 404 to a list or a registration says that Eureka's URL usually ends with /eureka."""
     server = answering(404, '{"path":"/apps"}')
-    error_of(RegistryRejected, server.peer.list_instances, "answered 404", "usually ends with /eureka")
+    error_of(RegistryUnreachable, server.peer.list_instances, "answered 404", "usually ends with /eureka")
     error_of(
-        RegistryRejected, lambda: server.peer.register(RATING), "answered 404", "usually ends with /eureka"
+        RegistryUnreachable, lambda: server.peer.register(RATING), "answered 404", "usually ends with /eureka"
     )
 
 
@@ -423,7 +489,8 @@ def test_no_server_answers(answering: Answer) -> None:
         (503, RegistryUnreachable, "answered 503 through the proxy http://proxy:3128: it may be the proxy"),
         (504, RegistryUnreachable, "answered 504 through the proxy http://proxy:3128: it may be the proxy"),
         (500, RegistryUnreachable, "list: http://eureka/eureka answered 500"),
-        (404, RegistryRejected, "list: http://eureka/eureka answered 404"),
+        (404, RegistryUnreachable, "list: http://eureka/eureka answered 404"),
+        (400, RegistryRejected, "list: http://eureka/eureka answered 400"),
     ],
 )
 def test_what_may_be_a_proxys_answer_names_the_proxy(
