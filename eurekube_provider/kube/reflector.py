@@ -19,7 +19,7 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.objects import key_of
-from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess
+from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess, is_api_unavailable
 from eurekube_provider.runtime.backoff import backoff_seconds
 
 _log = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class Reflector:
         self._retries_now = threading.Event()
         self._failed_reports = 0
         self._lists_again = False
+        self._was_unavailable = False  # since when the API server may have been restored from a backup
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_again = False
         self.is_current_since_retry = False
@@ -220,6 +221,7 @@ class Reflector:
                 raise why
             self._failed_reports = 0
         self._version = str(page["metadata"]["resourceVersion"])
+        self._was_unavailable = False
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
         if was_asked:
@@ -280,6 +282,8 @@ class Reflector:
             if self._lists_again:
                 self._version, self._lists_again = None, False
             try:
+                if self._was_unavailable and self._version is not None:
+                    self._forget_version_that_is_ahead()
                 if self._version is None:
                     pages = self._access.pages(self._path, query=self._selector, page_size=self._page_size)
                     self.replace_from_list(pages)
@@ -294,6 +298,7 @@ class Reflector:
                 if time.monotonic() - started > LONGEST_RETRY_DELAY_SECONDS:
                     failures = 0
                 failures += 1
+                self._was_unavailable |= is_api_unavailable(error)
                 is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
                 if error.status_code in _DENIAL_STATUS_CODES:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
@@ -329,6 +334,22 @@ class Reflector:
             delay = backoff_seconds(failures, FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS)
             if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
+
+    def _forget_version_that_is_ahead(self) -> None:
+        """List again if the API server has not reached our version: its storage was restored from a backup.
+
+        It would accept a watch from that version, report nothing before it comes to it, and never report the
+        changes up to there.
+        """
+        page = next(iter(self._access.pages(self._path, query=self._selector, page_size=1)))
+        self._was_unavailable = False
+        if 0 < _resource_version(page) < _resource_version({"metadata": {"resourceVersion": self._version}}):
+            _log.warning(
+                "the API server has an older version than before, as after a restore from a backup: keeping "
+                "the old copy and listing again",
+                extra={"path": self._path},
+            )
+            self._version = None
 
     def _watch(self) -> None:
         query = {

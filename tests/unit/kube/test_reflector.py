@@ -44,6 +44,7 @@ class Api:
         self.version = 10
         self.page_size = 1000
         self.lists: list[Query] = []
+        self.version_reads: list[Query] = []
         self.watches: list[Query] = []
         self.scripts: list[list[Any]] = []
         self.refusals: list[tuple[int, bytes]] = []
@@ -68,7 +69,7 @@ class Api:
                     self.list(query)
 
             def list(self, query: Query) -> None:
-                api.lists.append(query)
+                (api.version_reads if query["limit"] == "1" else api.lists).append(query)
                 start = int(query.get("continue", "0"))
                 page = api.items[start : start + api.page_size]
                 rest = start + api.page_size < len(api.items)
@@ -98,6 +99,8 @@ class Api:
                     if isinstance(step, threading.Event):
                         step.wait(WAIT_SECONDS)
                         continue
+                    if isinstance(step, dict) and step["type"] != "ERROR":
+                        api.version = max(api.version, int(step["object"]["metadata"]["resourceVersion"]))
                     self.chunk(step if isinstance(step, bytes) else json.dumps(step).encode() + b"\n")
                 api.over.wait(60)
                 self.close_connection = True
@@ -450,6 +453,37 @@ def test_an_expired_watch_lists_again(api: Api, copy: Copy, expired: Any) -> Non
         (thing("c", 11), None),
     ]
     assert [query["resourceVersion"] for query in api.watches] == ["10", "11", "30"]
+
+
+def test_an_api_server_that_was_restored_from_a_backup_is_listed_again(api: Api, copy: Copy) -> None:
+    """A version that the API server has not reached is not watched: the watch would stay silent, and would
+    never report what changed up to there.
+    """
+    api.items, api.version = [thing("a"), thing("b", 20)], 20
+    ends = threading.Event()
+    api.scripts = [[ends, Api.BREAK]]
+    copy.start()
+    awaited(lambda: api.watches, "the first watch")
+    api.items, api.version = [thing("a"), thing("c", 12)], 12
+    ends.set()
+    awaited(lambda: len(api.watches) == 2, "the second watch")
+    assert copy.names == ["a", "c"]
+    assert copy.changes[2:] == [(None, thing("c", 12)), (thing("b", 20), None)]
+    assert [query["resourceVersion"] for query in api.watches] == ["20", "12"]
+
+
+def test_the_version_is_read_once_after_each_outage(api: Api, copy: Copy) -> None:
+    """One object is read then, and no list: the API server has enough to do."""
+    ends = threading.Event()
+    api.items = [thing("a"), thing("b")]
+    api.scripts = [[ends, Api.BREAK], [(503, b"{}")], [Api.CLOSE], [(429, b"{}")], []]
+    copy.start()
+    awaited(lambda: api.watches, "the first watch")
+    assert api.version_reads == []
+    ends.set()
+    awaited(lambda: len(api.watches) == 5, "the last watch")
+    assert [query["limit"] for query in api.version_reads] == ["1", "1"]
+    assert len(api.lists) == 1
 
 
 def test_another_error_event_lists_again_in_the_end(api: Api, copy: Copy) -> None:
