@@ -745,3 +745,29 @@ def test_a_copy_that_was_listed_since_is_current_without_a_watch(
         copy.retry_now()
         awaited(lambda: copy.is_current_since_retry, "the list")
         assert name in copy.names
+
+
+def test_a_denial_must_last_before_a_new_leader_acts_on_the_copy_from_before(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server denies everything just after its start, before it has read its own rules."""
+    monkeypatch.setattr(module, "DENIAL_SETTLE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
+    goes = threading.Event()
+    api.items = [thing("a")]
+    api.scripts = [[goes, Api.BREAK]]
+    copy.start()
+    awaited(lambda: api.watches, "the first watch")
+    api.refusals = [(503, b"{}")] * 2 + [DENIED] * 1000
+    goes.set()
+    awaited(lambda: not copy.is_current, "the end of the watch")
+    copy.retry_now()
+    awaited(lambda: copy.is_access_denied, "the denial")
+    assert not copy.is_usable_by_new_leader
+    assert not copy.is_denied_after_list
+    monkeypatch.setattr(module, "DENIAL_SETTLE_SECONDS", 0.0)
+    assert copy.is_denied_after_list
+    assert copy.is_usable_by_new_leader
+    api.items, api.refusals = [thing("b")], []
+    awaited(lambda: copy.names == ["b"], "the list")
+    assert not copy.is_denied_after_list
