@@ -237,7 +237,9 @@ class Reason(StrEnum):
     """The Service is of type ExternalName, which has no endpoints and no address."""
 
     NAMESPACE_NOT_READ = "NamespaceNotRead"
-    """The operator has not read the namespace's Services yet; no action is needed."""
+    """The operator has not read the namespace's Services yet, and no action is needed; or it may not read
+    them any more.
+    """
 
     NODES_NOT_READ = "NodesNotRead"
     """The operator has not read the nodes yet; no action is needed."""

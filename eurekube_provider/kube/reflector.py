@@ -19,7 +19,7 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.objects import key_of
-from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess
+from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess, is_api_unavailable
 from eurekube_provider.runtime.backoff import backoff_seconds
 
 _log = logging.getLogger(__name__)
@@ -34,6 +34,9 @@ SHORTEST_GOOD_WATCH_SECONDS = 1.0
 """Seconds that a successful watch lasts at least: one that ends sooner counts as a failure."""
 
 _DENIAL_STATUS_CODES = (401, 403, 404)
+
+DENIAL_SETTLE_SECONDS = 10.0
+"""Seconds for which a denial may be wrong: an API server denies all until it has read its own rules."""
 
 _TOO_MANY_REQUESTS_STATUS_CODE = 429
 """The status code of an overloaded API server, which a list would load even more."""
@@ -71,6 +74,7 @@ class Reflector:
         ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
+    :param on_denied: called on that thread when the objects that were listed before may not be read any more.
     :param labels: a label selector for the objects to copy; default all.
     :param page_size: the number of objects that one request of a list asks for.
     """
@@ -83,6 +87,7 @@ class Reflector:
         listener: ChangeListener,
         namespace: str | None = None,
         on_synced: Callable[[], None] = lambda: None,
+        on_denied: Callable[[], None] = lambda: None,
         labels: str = "",
         page_size: int = PAGE_SIZE,
     ) -> None:
@@ -94,6 +99,7 @@ class Reflector:
         self._trim = trim
         self._listener = listener
         self._on_synced = on_synced
+        self._on_denied = on_denied
         self._objects: dict[tuple[str, str], Object] = {}
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # so that changes are reported in the order in which they are taken
@@ -104,7 +110,9 @@ class Reflector:
         self._retries_now = threading.Event()
         self._failed_reports = 0
         self._lists_again = False
+        self._was_unavailable = False  # since when the API server may have been restored from a backup
         self._denied: int | None = None  # the last answer that we may not have them, until they come
+        self._denied_at = 0.0
         self._asks_again = False
         self.is_current_since_retry = False
         """True if the copy was current at the last :meth:`retry_now`, or has been listed since."""
@@ -155,9 +163,16 @@ class Reflector:
         return self._denied is not None and not self._asks_again
 
     @property
+    def is_denied_after_list(self) -> bool:
+        """True if the objects were listed, and may not be read for some time now: the copy is old."""
+        is_denied = self.is_synced and self._denied is not None
+        return is_denied and time.monotonic() - self._denied_at >= DENIAL_SETTLE_SECONDS
+
+    @property
     def is_usable_by_new_leader(self) -> bool:
         """True if a new leader may act on the copy: it is new enough, or the API server denies it."""
-        return self.is_current_since_retry or self.is_current or self.is_access_denied
+        is_denied = self.is_access_denied and (self.is_denied_after_list or not self.is_synced)
+        return self.is_current_since_retry or self.is_current or is_denied
 
     @property
     def is_synced(self) -> bool:
@@ -220,6 +235,7 @@ class Reflector:
                 raise why
             self._failed_reports = 0
         self._version = str(page["metadata"]["resourceVersion"])
+        self._was_unavailable = False
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
         if was_asked:
@@ -280,6 +296,8 @@ class Reflector:
             if self._lists_again:
                 self._version, self._lists_again = None, False
             try:
+                if self._was_unavailable and self._version is not None:
+                    self._forget_version_that_is_ahead()
                 if self._version is None:
                     pages = self._access.pages(self._path, query=self._selector, page_size=self._page_size)
                     self.replace_from_list(pages)
@@ -294,10 +312,11 @@ class Reflector:
                 if time.monotonic() - started > LONGEST_RETRY_DELAY_SECONDS:
                     failures = 0
                 failures += 1
+                self._was_unavailable |= is_api_unavailable(error)
                 is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
                 if error.status_code in _DENIAL_STATUS_CODES:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
-                    self._denied, self._asks_again = error.status_code, False
+                    self._record_denial(error.status_code)
                 if error.status_code == 410:
                     _log.info(
                         "watch expired, keeping the old copy and listing again", extra={"path": self._path}
@@ -330,6 +349,22 @@ class Reflector:
             if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
 
+    def _forget_version_that_is_ahead(self) -> None:
+        """List again if the API server has not reached our version: its storage was restored from a backup.
+
+        It would accept a watch from that version, report nothing before it comes to it, and never report the
+        changes up to there.
+        """
+        page = next(iter(self._access.pages(self._path, query=self._selector, page_size=1)))
+        self._was_unavailable = False
+        if 0 < _resource_version(page) < _resource_version({"metadata": {"resourceVersion": self._version}}):
+            _log.warning(
+                "the API server has an older version than before, as after a restore from a backup: keeping "
+                "the old copy and listing again",
+                extra={"path": self._path},
+            )
+            self._version = None
+
     def _watch(self) -> None:
         query = {
             "resourceVersion": str(self._version),
@@ -352,6 +387,14 @@ class Reflector:
             if event["type"] != "BOOKMARK":
                 self.apply_event(event["type"], item)
             self._version = str(item["metadata"]["resourceVersion"])
+
+    def _record_denial(self, status_code: int) -> None:
+        is_new = self._denied is None
+        if is_new:
+            self._denied_at = time.monotonic()
+        self._denied, self._asks_again = status_code, False
+        if is_new and self.is_synced:
+            self._on_denied()
 
     def _on_watch_opened(self) -> None:
         self._denied = None
@@ -394,6 +437,13 @@ class ReflectorGroup:
         """Return a reflector for the namespace whose first list is not complete yet, if any."""
         for one in self.reflectors:
             if one.namespace in (None, namespace) and not one.is_synced:
+                return one
+        return None
+
+    def find_denied_after_list(self, namespace: str) -> Reflector | None:
+        """Return a reflector for the namespace whose copy is old since it may not be read, if any."""
+        for one in self.reflectors:
+            if one.namespace in (None, namespace) and one.is_denied_after_list:
                 return one
         return None
 

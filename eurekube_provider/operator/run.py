@@ -29,6 +29,7 @@ from eurekube_provider.kube.access import LEASES, NAMESPACES, KubeAccess, is_api
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import LONGEST_STOP_DELAY_SECONDS
+from eurekube_provider.kube.reflector import DENIAL_SETTLE_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.controller import Controller
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import MirrorController
 
 _log = logging.getLogger("eurekube_provider.operator")
+
+API_RETRY_SECONDS = 2.0
+"""Seconds until a start asks the Kubernetes API again, which did not answer."""
 
 _SECONDS_BETWEEN_UNREAD_WARNINGS = 10.0
 """Seconds between two log lines on what a start still waits for."""
@@ -545,9 +549,9 @@ def _check_duplicates_until_api_answers(duplicates: DuplicateOperatorCheck, stop
         except KubernetesError as error:
             _log.warning(
                 "failed to look for another operator of this name, retrying before the start",
-                extra={"error": str(error), "retry_seconds": 2.0},
+                extra={"error": str(error), "retry_seconds": API_RETRY_SECONDS},
             )
-            if stop.wait(2.0):
+            if stop.wait(API_RETRY_SECONDS):
                 return False
 
 
@@ -562,12 +566,15 @@ def _wait_for_cluster_identity(
     answered = threading.Event()
     if blind:
         blind.start_if_api_is_silent(answered)
+    settles_at = -math.inf  # until then a denial may be that of an API server which has just started
     while True:
         try:
             uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
             answered.set()
         except KubernetesError as error:
-            if error.status_code in (401, 403):
+            if is_api_unavailable(error):
+                settles_at = time.monotonic() + API_RETRY_SECONDS + DENIAL_SETTLE_SECONDS
+            if error.status_code in (401, 403) and time.monotonic() >= settles_at:
                 raise KubernetesError(
                     f"{error}; the operator must be allowed to get the namespace kube-system,"
                     " whose UID tells clusters apart",
@@ -580,9 +587,9 @@ def _wait_for_cluster_identity(
             _log.warning(
                 "failed to reach the Kubernetes API, retrying before the start: nothing is changed until "
                 "then",
-                extra={"error": str(error), "retry_seconds": 2.0},
+                extra={"error": str(error), "retry_seconds": API_RETRY_SECONDS},
             )
-            if stop.wait(2.0):
+            if stop.wait(API_RETRY_SECONDS):
                 return None
             continue
         name = settings.cluster_name or default_cluster_name(uid)

@@ -69,7 +69,13 @@ from eurekube_provider.kube.access import (
     is_api_unavailable,
     list_objects_by_name,
 )
-from eurekube_provider.kube.reflector import ChangeListener, Reflector, ReflectorGroup, TrimFunction
+from eurekube_provider.kube.reflector import (
+    DENIAL_SETTLE_SECONDS,
+    ChangeListener,
+    Reflector,
+    ReflectorGroup,
+    TrimFunction,
+)
 from eurekube_provider.operator.gated_pods import GatedPods
 from eurekube_provider.operator.index import Indexer, Object, SelectorIndex, ServiceIndex, SyncerKey
 from eurekube_provider.operator.route_watches import RouteWatches
@@ -140,7 +146,15 @@ class ClusterCache:
             resource: ApiResource, trim: TrimFunction, listener: ChangeListener, page_size: int = PAGE_SIZE
         ) -> ReflectorGroup:
             return ReflectorGroup(
-                Reflector(access, resource, trim, listener, namespace, page_size=page_size)
+                Reflector(
+                    access,
+                    resource,
+                    trim,
+                    listener,
+                    namespace,
+                    on_denied=partial(self._report_denial, namespace),
+                    page_size=page_size,
+                )
                 for namespace in namespaces or (None,)
             )
 
@@ -149,7 +163,15 @@ class ClusterCache:
         self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed, PAGE_SIZE_OF_LARGE_OBJECTS)
 
         self._nodes = OnDemandWatches(
-            partial(Reflector, access, NODES, trim_node, self._node_changed), self._report_nodes_changed
+            partial(
+                Reflector,
+                access,
+                NODES,
+                trim_node,
+                self._node_changed,
+                on_denied=partial(self._report_denial, None),
+            ),
+            self._report_nodes_changed,
         )
 
         def new_pod_reflector(scope: WatchScope, on_synced: Callable[[], None]) -> Reflector:
@@ -310,6 +332,20 @@ class ClusterCache:
 
     def desired(self, syncer: Syncer) -> DesiredInstances:
         """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
+        desired, namespace = self._desired_by_copy(syncer), syncer.selector.namespace
+        denied = self.services.find_denied_after_list(namespace) or self.slices.find_denied_after_list(
+            namespace
+        )
+        if denied is None:
+            return desired
+        sentence = (
+            f"the Services of namespace {namespace} and their endpoints may not be read any more: what is"
+            f" registered is kept as it was last read ({denied.failure})"
+        )
+        problem = Problem(Reason.NAMESPACE_NOT_READ, sentence)
+        return replace(desired, problems=(problem, *desired.problems))
+
+    def _desired_by_copy(self, syncer: Syncer) -> DesiredInstances:
         namespace = syncer.selector.namespace
         unread = self._find_unsynced_reflector(namespace)
         if unread is not None:
@@ -325,7 +361,7 @@ class ClusterCache:
         pods = self._pods.reflector(namespace) if syncer.needs_pod_labels else None
         refusal = self._pods.failure if syncer.needs_pod_labels and pods is None else None
         if isinstance(refusal, KubernetesError) and not is_api_unavailable(refusal):
-            unlabelled = self.desired(replace(syncer, metadata_from_pod_labels=()))
+            unlabelled = self._desired_by_copy(replace(syncer, metadata_from_pod_labels=()))
             return without_pod_labels(syncer, unlabelled, str(refusal))
         if pods is not None:
 
@@ -543,6 +579,13 @@ class ClusterCache:
         self._pods_on_hosts.set_needed_scopes(key, namespace if after and after.needs_host_ports else set())
         self._routes.watch_needed_kinds(key, after)
         self._concerned(key)
+
+    def _report_denial(self, namespace: WatchScope) -> None:
+        """Queue the syncers whose copies are old once a denial has lasted."""
+        for key in self.syncer_keys():
+            selector = self._selectors.get(key)
+            if selector is not None and namespace in (None, selector.namespace):
+                self.enqueue_later(key, DENIAL_SETTLE_SECONDS)
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
         self._index.update_service(old, new)

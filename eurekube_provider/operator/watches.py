@@ -250,10 +250,11 @@ class OnDemandWatches(ReflectorGroup):
             return set(self._users.get(scope, ()))
 
     def reflector(self, scope: WatchScope) -> Reflector | None:
-        """Return the reflector of a scope once its objects have been read; None before."""
+        """Return a scope's reflector; None before its objects were read, or if they may not be any more."""
         with self._lock:
             found = self._by_scope.get(scope)
-        return found if found is not None and found.is_synced else None
+        is_usable = found is not None and found.is_synced and not found.is_denied_after_list
+        return found if is_usable else None
 
     @property
     def is_usable_by_new_leader(self) -> bool:

@@ -44,6 +44,7 @@ class Api:
         self.version = 10
         self.page_size = 1000
         self.lists: list[Query] = []
+        self.version_reads: list[Query] = []
         self.watches: list[Query] = []
         self.scripts: list[list[Any]] = []
         self.refusals: list[tuple[int, bytes]] = []
@@ -68,7 +69,7 @@ class Api:
                     self.list(query)
 
             def list(self, query: Query) -> None:
-                api.lists.append(query)
+                (api.version_reads if query["limit"] == "1" else api.lists).append(query)
                 start = int(query.get("continue", "0"))
                 page = api.items[start : start + api.page_size]
                 rest = start + api.page_size < len(api.items)
@@ -98,6 +99,8 @@ class Api:
                     if isinstance(step, threading.Event):
                         step.wait(WAIT_SECONDS)
                         continue
+                    if isinstance(step, dict) and step["type"] != "ERROR":
+                        api.version = max(api.version, int(step["object"]["metadata"]["resourceVersion"]))
                     self.chunk(step if isinstance(step, bytes) else json.dumps(step).encode() + b"\n")
                 api.over.wait(60)
                 self.close_connection = True
@@ -452,6 +455,37 @@ def test_an_expired_watch_lists_again(api: Api, copy: Copy, expired: Any) -> Non
     assert [query["resourceVersion"] for query in api.watches] == ["10", "11", "30"]
 
 
+def test_an_api_server_that_was_restored_from_a_backup_is_listed_again(api: Api, copy: Copy) -> None:
+    """A version that the API server has not reached is not watched: the watch would stay silent, and would
+    never report what changed up to there.
+    """
+    api.items, api.version = [thing("a"), thing("b", 20)], 20
+    ends = threading.Event()
+    api.scripts = [[ends, Api.BREAK]]
+    copy.start()
+    awaited(lambda: api.watches, "the first watch")
+    api.items, api.version = [thing("a"), thing("c", 12)], 12
+    ends.set()
+    awaited(lambda: len(api.watches) == 2, "the second watch")
+    assert copy.names == ["a", "c"]
+    assert copy.changes[2:] == [(None, thing("c", 12)), (thing("b", 20), None)]
+    assert [query["resourceVersion"] for query in api.watches] == ["20", "12"]
+
+
+def test_the_version_is_read_once_after_each_outage(api: Api, copy: Copy) -> None:
+    """One object is read then, and no list: the API server has enough to do."""
+    ends = threading.Event()
+    api.items = [thing("a"), thing("b")]
+    api.scripts = [[ends, Api.BREAK], [(503, b"{}")], [Api.CLOSE], [(429, b"{}")], []]
+    copy.start()
+    awaited(lambda: api.watches, "the first watch")
+    assert api.version_reads == []
+    ends.set()
+    awaited(lambda: len(api.watches) == 5, "the last watch")
+    assert [query["limit"] for query in api.version_reads] == ["1", "1"]
+    assert len(api.lists) == 1
+
+
 def test_another_error_event_lists_again_in_the_end(api: Api, copy: Copy) -> None:
     """After a few refusals of a watch for another reason than 410, the objects are listed again."""
     error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no such version"}}
@@ -711,3 +745,29 @@ def test_a_copy_that_was_listed_since_is_current_without_a_watch(
         copy.retry_now()
         awaited(lambda: copy.is_current_since_retry, "the list")
         assert name in copy.names
+
+
+def test_a_denial_must_last_before_a_new_leader_acts_on_the_copy_from_before(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server denies everything just after its start, before it has read its own rules."""
+    monkeypatch.setattr(module, "DENIAL_SETTLE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
+    goes = threading.Event()
+    api.items = [thing("a")]
+    api.scripts = [[goes, Api.BREAK]]
+    copy.start()
+    awaited(lambda: api.watches, "the first watch")
+    api.refusals = [(503, b"{}")] * 2 + [DENIED] * 1000
+    goes.set()
+    awaited(lambda: not copy.is_current, "the end of the watch")
+    copy.retry_now()
+    awaited(lambda: copy.is_access_denied, "the denial")
+    assert not copy.is_usable_by_new_leader
+    assert not copy.is_denied_after_list
+    monkeypatch.setattr(module, "DENIAL_SETTLE_SECONDS", 0.0)
+    assert copy.is_denied_after_list
+    assert copy.is_usable_by_new_leader
+    api.items, api.refusals = [thing("b")], []
+    awaited(lambda: copy.names == ["b"], "the list")
+    assert not copy.is_denied_after_list

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.registry import Healthy
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.registry.reachability import Reachability
@@ -74,6 +75,36 @@ def test_the_lease_is_released_after_all_work_and_renewals_end_last(
     assert [name for name in reported if name in order] == order
     of_registry = {name for name in reported if name.startswith("EurekaRegistry.")}
     assert of_registry == {"EurekaRegistry.condition", "EurekaRegistry.stop"}
+
+
+def answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -> int:
+    """Start an operator whose API server fails with these status codes (None for no answer) before it is
+    asked to stop; return how often it asked.
+    """
+    left, stop = list(codes), threading.Event()
+
+    def get(path: str) -> None:
+        if len(left) == 1:
+            stop.set()
+        raise KubernetesError(f"GET {path}", status_code=left.pop(0))
+
+    access = SimpleNamespace(get=get)
+    monkeypatch.setattr(module, "API_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "KubeAccess", SimpleNamespace(load=lambda *_: access))
+    monkeypatch.setattr(module, "RenewalsWithoutKubernetes", Mock())
+    monkeypatch.setattr(module.selfcheck, "BackgroundSelfCheck", Mock())
+    settings = Settings({"default": Connection.parse(URL)}, cluster_name="lab", web_address="")
+    with suppress(KubernetesError):  # of the last denial
+        module.run(settings, stop)
+    return len(codes) - len(left)
+
+
+def test_an_api_server_that_has_just_started_may_deny_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has not read its rules yet: a process that waited for it must not end, since it renews meanwhile."""
+    assert answers_until_it_ends(monkeypatch, None, 503, 403, 401, 403) == 5
+    assert answers_until_it_ends(monkeypatch, 403, 403) == 1, "it answered at once"
+    monkeypatch.setattr(module, "DENIAL_SETTLE_SECONDS", -1.0)
+    assert answers_until_it_ends(monkeypatch, None, 403, 403) == 2, "it goes on to deny"
 
 
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:

@@ -22,8 +22,9 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, pod_instance_id
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
+from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.reflector import ReflectorGroup
+from eurekube_provider.kube.reflector import DENIAL_SETTLE_SECONDS, ReflectorGroup
 from eurekube_provider.operator.index import ServiceIndex
 from eurekube_provider.operator.sources import ClusterCache
 from eurekube_provider.operator.watches import (
@@ -145,17 +146,17 @@ class SourceChanges:
         return self._change(self.sources.services, old, new)
 
     def _change(self, kind: ReflectorGroup, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
-        (reflector,) = kind.reflectors
+        (copy,) = kind.reflectors
         if old is not None:
-            reflector.apply_event("MODIFIED", old)
+            copy.apply_event("MODIFIED", old)
         elif new is not None:
-            reflector.apply_event("DELETED", new)
+            copy.apply_event("DELETED", new)
         self.concerned.clear()
         self.changed.clear()
         if new is not None:
-            reflector.apply_event("MODIFIED" if old else "ADDED", new)
+            copy.apply_event("MODIFIED" if old else "ADDED", new)
         elif old is not None:
-            reflector.apply_event("DELETED", old)
+            copy.apply_event("DELETED", old)
         return sorted(self.concerned)
 
 
@@ -323,7 +324,7 @@ class Watched:
 
     def __init__(self, on_synced: Callable[[], None]) -> None:
         self.on_synced = on_synced
-        self.is_synced = self.is_running = False
+        self.is_synced = self.is_running = self.is_denied_after_list = False
         self.failure = None
 
     def start(self) -> None:
@@ -360,6 +361,9 @@ def test_what_is_needed_on_demand_is_watched_only_then() -> None:
     first.sync()
     assert sorted(concerned) == [one, two]
     assert id(pods.reflector("shop")) == id(first)
+    first.is_denied_after_list = True
+    assert pods.reflector("shop") is None, "an old copy"
+    first.is_denied_after_list = False
     pods.set_needed_scopes(one, {"mall"})
     assert (first.is_running, made["mall"].is_running, pods.users_of("shop")) == (True, True, {two})
     pods.set_needed_scopes(two, set())
@@ -447,6 +451,59 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
         sources.retry_now()
         wait_until(lambda: sources.is_synced, "the other one", 20)
         assert reasons("closed") == [("NoMatchingService", False)]
+    finally:
+        sources.stop()
+        access.ended.set()
+
+
+class Denying(TwoNamespaces):
+    """The same API server, which ends each watch at once, and also denies what it refuses to list."""
+
+    def watch(self, path: str, *_: Any, **__: Any) -> Iterator[Object]:
+        """Report no change, or raise 403."""
+        self.request("GET", path)
+        time.sleep(0.01)
+        yield from ()
+
+
+def test_what_may_not_be_read_any_more_is_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The syncers whose copy grows old are reconciled, and are in doubt, once a denial has lasted."""
+    monkeypatch.setattr(reflector, "DENIAL_SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(reflector, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
+    access, later = Denying(), list[tuple[tuple[str, str], float]]()
+    access.is_open = True
+    sources = ClusterCache(
+        access,
+        CLUSTER,
+        ("open", "closed"),
+        lambda _: None,
+        enqueue_later=lambda key, seconds: later.append((key, seconds)),
+    )
+    for namespace in ("open", "closed"):
+        sources.syncers.reflectors[namespace == "closed"].apply_event(
+            "ADDED", {**syncer(), "metadata": {"namespace": namespace, "name": "rating", "uid": "u"}}
+        )
+
+    def reasons(namespace: str) -> list[tuple[str, bool]]:
+        wanted = Syncer(namespace, "rating", Mode.POD, Selector(namespace, "rating"), "rating")
+        desired = sources.desired(wanted)
+        return [(problem.reason, desired.may_be_incomplete) for problem in desired.problems]
+
+    known = [("NoMatchingService", False)]
+    (slices,) = [one for one in sources.slices.reflectors if one.namespace == "closed"]
+    for group in (sources.services, sources.slices):
+        group.start()
+    try:
+        wait_until(lambda: sources.services.is_synced and sources.slices.is_synced, "the first lists", 20)
+        access.is_open = False
+        wait_until(lambda: later and slices.failure is not None, "the denial", 20)
+        assert set(later) == {(("closed", "rating"), DENIAL_SETTLE_SECONDS)}
+        assert (reasons("open"), reasons("closed")) == (known, known), "it may pass, as at a server's start"
+        doubt = [("NamespaceNotRead", True), ("NoMatchingService", True)]
+        wait_until(lambda: reasons("closed") == doubt, "the doubt", 20)
+        assert reasons("open") == known
+        access.is_open = True
+        wait_until(lambda: reasons("closed") == known, "its end", 20)
     finally:
         sources.stop()
         access.ended.set()
