@@ -68,13 +68,13 @@ class UrnParts:
 
     stack: str
     project: str
+    types: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> UrnParts:
         """Parse a resource's URN, whose name may hold colons."""
-        stack, project, _types, name = text.removeprefix("urn:pulumi:").split("::", 3)
-        return cls(stack, project, name)
+        return cls(*text.removeprefix("urn:pulumi:").split("::", 3))
 
 
 def resource_type(request: Any) -> str:
@@ -155,7 +155,7 @@ class NativeResource:
             )
             return CheckedProperties({}, (_hide_secret_in_problem(problem, news.secrets),)), news.secrets
         is_asked = bool(olds.properties) and not self._configuration.is_offline
-        checked = self.registration.check(olds.properties, given, is_update=is_asked)
+        checked = self.registration.check(olds.properties, given, is_update=is_asked, mark=urn.types)
         secrets = news.secrets | derived
         return replace(
             checked, problems=tuple(_hide_secret_in_problem(each, secrets) for each in checked.problems)

@@ -34,7 +34,7 @@ from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, Pro
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
+from eurekube_provider.resources.program_inputs import IN_PREVIEW_KEY, IN_UPDATE_KEY
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.registrations.test_members import ALL
 from tests.unit.registrations.test_properties import LEAST
@@ -871,6 +871,24 @@ def test_an_unusable_connection_is_reported_before_the_first_creation(
     assert eureka.held == stands
     provider.delete("id", old)
     assert eureka.held == {}
+
+
+@KINDS
+@pytest.mark.parametrize("key", [IN_UPDATE_KEY, IN_PREVIEW_KEY])
+def test_two_resources_of_one_name_in_a_program(kind: ResourceType, key: str) -> None:
+    """The number that the program gives each of its resources tells two of one name apart."""
+    provider = run(kind)
+    asked = {**kind[1], "service_url": URL}
+    host = {"host_name": "192.0.2.99"}
+    other: Properties = {"instances": {"z": host}} if "instances" in kind[1] else host
+    for _ in range(2):  # the engine checks what is replaced twice
+        result = provider.check({}, {**asked, key: 1.0})
+        assert not result.failures
+        assert key not in result.inputs
+    (failure,) = provider.check({}, {**asked, **other, key: 2.0}).failures
+    assert "another resource of the name 'billing' in this program" in failure.reason
+    # With ignoreChanges of everything the number is lost.
+    assert not provider.check({}, {**asked, **other}).failures
 
 
 def test_warnings_of_the_dynamic_provider_repeat_no_address(

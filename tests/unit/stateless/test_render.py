@@ -883,6 +883,13 @@ def test_two_operators_bring_the_crds_once(tmp_path: Path) -> None:
             'EurekaInstance("a", {"application": "a", "host_name": "h", "port": 80, "connection": "us"})',
             "there is no connection 'us' (there are default, eu)",
         ),
+        (
+            "\n".join(
+                f'EurekaInstance("a", {{"application": "{name}", "host_name": "h", "port": 80}})'
+                for name in ("a", "b")
+            ),
+            "two registrations of the program have the name 'a': rename one of them",
+        ),
     ],
 )
 def test_a_wrong_registration_is_refused(tmp_path: Path, resource: str, sentence: str) -> None:
