@@ -182,6 +182,25 @@ def test_a_move_that_is_taken_back_leaves_what_stood(
     assert eureka.held == {}
 
 
+def test_an_alias_to_another_kind_of_resource_is_a_replacement(
+    eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The state of the other kind is removed by itself, in both directions, so that nothing of it is left."""
+    assert servers
+    many: ResourceType = (ApplicationProvider, ALL)
+    for old_kind, new_kind, reason in ((ONE, many, "instances"), (many, ONE, "instance_id")):
+        old = created(old_kind)
+        provider = run(new_kind)
+        difference = provider.diff("", old, checked(new_kind))
+        assert difference.changes
+        assert reason in difference.replaces
+        new = dict(provider.create(checked(new_kind)).outs or {})
+        run(old_kind).delete("", old)
+        assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION_PROPERTY]}
+        run(new_kind).delete("", new)
+        assert eureka.held == {}
+
+
 @KINDS
 def test_what_was_renamed_is_given_back_to_nobody(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
