@@ -37,6 +37,7 @@ from eurekube_provider.registrations.difference import (
     has_new_finding,
     have_no_url_in_common,
     without_refresh_findings,
+    without_values_of_state,
 )
 from eurekube_provider.registrations.draining import find_leftover_marks_of_earlier_run
 from eurekube_provider.registrations.members import (
@@ -196,7 +197,7 @@ class RegistrationResource:
         :param mark: tells the resource from others of the same owner in this program; empty where nothing
             does.
         """
-        written, derived = split_secret_placeholders(news)
+        written, derived = split_secret_placeholders(without_values_of_state(news, olds))
         checked = self._refuse_claims_of_others(self._kind.check(olds, written), olds, mark)
         properties = {
             **self._kind.without_fixed_defaults(checked.properties),

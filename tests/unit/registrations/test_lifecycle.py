@@ -30,7 +30,12 @@ from eurekube_provider.registrations.importing import (
     import_instance,
     mark_not_adopted_unless_owned,
 )
-from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, Properties
+from eurekube_provider.registrations.properties import (
+    INCARNATION_PROPERTY,
+    LEFTOVER_MARKS,
+    SEEN_INCARNATION_PROPERTY,
+    Properties,
+)
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
@@ -199,6 +204,26 @@ def test_an_alias_to_another_kind_of_resource_is_a_replacement(
         assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION_PROPERTY]}
         run(new_kind).delete("", new)
         assert eureka.held == {}
+
+
+@KINDS
+def test_what_comes_back_from_the_state_is_no_property_of_the_program(
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """With ignoreChanges of everything the engine gives the inputs of the last update, marks and findings
+    included.
+    """
+    assert servers
+    state = created(kind)
+    inputs = checked(kind)
+    for mark in (*LEFTOVER_MARKS, SEEN_INCARNATION_PROPERTY, "seen_owner", "held_by_others"):
+        marked = {**inputs, mark: True}
+        result = run(kind).check(marked, marked)
+        assert not result.failures
+        assert result.inputs == inputs
+    assert run(kind).check(inputs, {**inputs, LEFTOVER_MARKS[0]: True}).failures
+    assert not run(kind).diff("", state, inputs).changes
+    assert eureka.held
 
 
 @KINDS
