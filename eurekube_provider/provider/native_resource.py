@@ -37,7 +37,6 @@ from eurekube_provider.registrations.properties import (
     ID_IS_DEFAULT_PROPERTY,
     INCARNATION_PROPERTY,
     INSTANCE_DERIVATION_SOURCES,
-    LEFTOVER_MARKS,
     MEMBER_DERIVATION_SOURCES,
     OUTPUT_ONLY_NAMES,
     SECRET_ID_MARK,
@@ -68,13 +67,13 @@ class UrnParts:
 
     stack: str
     project: str
+    types: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> UrnParts:
         """Parse a resource's URN, whose name may hold colons."""
-        stack, project, _types, name = text.removeprefix("urn:pulumi:").split("::", 3)
-        return cls(stack, project, name)
+        return cls(*text.removeprefix("urn:pulumi:").split("::", 3))
 
 
 def resource_type(request: Any) -> str:
@@ -155,7 +154,7 @@ class NativeResource:
             )
             return CheckedProperties({}, (_hide_secret_in_problem(problem, news.secrets),)), news.secrets
         is_asked = bool(olds.properties) and not self._configuration.is_offline
-        checked = self.registration.check(olds.properties, given, is_update=is_asked)
+        checked = self.registration.check(olds.properties, given, is_update=is_asked, mark=urn.types)
         secrets = news.secrets | derived
         return replace(
             checked, problems=tuple(_hide_secret_in_problem(each, secrets) for each in checked.problems)
@@ -249,17 +248,15 @@ class NativeResource:
 def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
     """Remove from ``given``, and return, the values that no program writes.
 
-    Such values come back from the state with `ignoreChanges`, which may name every property. Marks of
-    leftovers are removed from ``given``, too, since the check looks for leftovers again.
+    Such values come back from the state with `ignoreChanges`, which may name every property.
     """
     kept = {
         name: given.pop(name)
         for name in NAMES_ADDED_BY_PROVIDER
         if name in given and given[name] == olds.get(name)
     }
-    for name in (*LEFTOVER_MARKS, SECRET_ID_MARK):
-        if name in given and name in olds:
-            del given[name]
+    if SECRET_ID_MARK in olds:
+        given.pop(SECRET_ID_MARK, None)
     if (
         kept
         and given.get("instance_id") == olds.get("instance_id")

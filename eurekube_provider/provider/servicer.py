@@ -60,7 +60,7 @@ from eurekube_provider.provider.wire import (
     hide_secrets,
     mark_secrets,
 )
-from eurekube_provider.registrations.called_addresses import ProgramAddresses
+from eurekube_provider.registrations.called_addresses import ProgramClaims
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import (
     DEFAULT_CONNECTION_NAME,
@@ -193,7 +193,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Store the configuration; credentials come from there, or from the environment."""
         CANCELLATION.begin_run()
-        DECLARED_RESOURCES.addresses = ProgramAddresses()
+        DECLARED_RESOURCES.claims = ProgramClaims()
         # Only pulumi do, which has no stack, calls its provider by no name.
         is_stateless = request.urn.endswith("::")
         self._configuration = replace(

@@ -39,13 +39,16 @@ from eurekube_provider.registrations.properties import (
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     """Compare an application's state, as Eureka held it, with the checked properties of the program.
 
-    Another application name needs a replacement, and so do other servers, as for a EurekaInstance. Everything
-    else updates in place: an instance with another id is registered before the old one goes.
+    Another application name needs a replacement, and so do other servers, as for a EurekaInstance. So does a
+    EurekaInstance's state, to which an alias leads: its registration is no member, and no update removes it.
+    Everything else updates in place: an instance with another id is registered before the old one goes.
 
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
     replaces = ["application"] if olds.get("application") != news.get("application") else []
+    if "instances" not in olds:
+        replaces.append("instances")
     if have_no_url_in_common(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))

@@ -1,14 +1,16 @@
-"""The addresses at which callers reach an application, and the resource of a program that registers each."""
+"""Addresses at which callers reach an application, and what each resource of a program claims as its own."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from eurekube_provider.core.model import Status
 from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.values import UNKNOWN
+
+_Claim = TypeVar("_Claim", bound=Hashable)
 
 
 class CalledAddress(NamedTuple):
@@ -64,33 +66,51 @@ class CalledAddress(NamedTuple):
         return cls(str(application), found_by, zone, called, str(ip_address), port, secure_port)
 
 
-class ProgramAddresses:
-    """A table of the called addresses of each resource of a program; any number of threads may share it."""
+class Declaration(NamedTuple):
+    """A resource as a program declares it.
+
+    Two resources below different parents may have one name, and so one owner.
+
+    :ivar mark: tells the resource from others of the same owner; empty where nothing does.
+    """
+
+    owner: str
+    mark: str = ""
+
+    def may_be(self, other: Declaration) -> bool:
+        """Return whether both may be the same resource."""
+        return self.owner == other.owner and ("" in (self.mark, other.mark) or self.mark == other.mark)
+
+
+class ProgramClaims:
+    """A table of the called addresses and instances that each resource of a program claims for itself; any
+    number of threads may share it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owners: dict[tuple[str, CalledAddress], str] = {}
-        self._taken: dict[str, list[tuple[str, CalledAddress]]] = {}
+        self._claimants: dict[tuple[str, Hashable], Declaration] = {}
+        self._claimed: dict[Declaration, list[tuple[str, Hashable]]] = {}
 
     def claim_and_find_conflicts(
-        self, owner: str, service_url: str, addresses: Iterable[CalledAddress]
-    ) -> dict[CalledAddress, str]:
-        """Record the addresses of a resource, in place of its earlier ones; leave out those that another
+        self, resource: Declaration, service_url: str, claims: Iterable[_Claim]
+    ) -> dict[_Claim, Declaration]:
+        """Record the claims of a resource, in place of its earlier ones; leave out those that another
         resource has.
 
         :param service_url: the servers at which the resource registers.
-        :returns: the addresses that another resource has at the same servers, each with that resource's
-            owner.
+        :returns: what another resource claims at the same servers, each with that resource.
         """
-        found: dict[CalledAddress, str] = {}
+        found: dict[_Claim, Declaration] = {}
         with self._lock:
-            for place in self._taken.pop(owner, ()):
-                del self._owners[place]
-            taken = self._taken[owner] = []
-            for at in addresses:
-                place = (service_url, at)
-                if self._owners.setdefault(place, owner) == owner:
-                    taken.append(place)
-                else:
-                    found[at] = self._owners[place]
+            for place in self._claimed.pop(resource, ()):
+                del self._claimants[place]
+            claimed = self._claimed[resource] = []
+            for claim in claims:
+                place = (service_url, claim)
+                claimant = self._claimants.setdefault(place, resource)
+                if claimant == resource:
+                    claimed.append(place)
+                elif not claimant.may_be(resource):
+                    found[claim] = claimant
         return found

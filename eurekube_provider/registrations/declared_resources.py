@@ -17,7 +17,7 @@ from dataclasses import replace
 from eurekube_provider.core.identity import are_owners_of_same_stack
 from eurekube_provider.core.model import InstanceKey
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.called_addresses import ProgramAddresses
+from eurekube_provider.registrations.called_addresses import ProgramClaims
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.draining import MOST_CONCURRENT_REQUESTS
 from eurekube_provider.registrations.lifecycle import update
@@ -27,7 +27,7 @@ from eurekube_provider.registrations.properties import Properties
 class DeclaredResources:
     """The resources that the program of this run declares; any number of threads may share it.
 
-    :ivar addresses: the called addresses of all resources that the program asks for.
+    :ivar claims: the called addresses and the instances of all resources that the program asks for.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class DeclaredResources:
         self._asked_for: list[Properties] = []
         self._checked: set[tuple[str, bool]] = set()
         self._wanted: dict[InstanceKey, list[DesiredState]] = {}
-        self.addresses = ProgramAddresses()
+        self.claims = ProgramClaims()
 
     def record_not_replaced(self, state: Properties) -> None:
         """Add the state of a resource that the engine compared with the program and does not replace."""

@@ -9,6 +9,7 @@ from typing import Any
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.properties import (
+    ID_IS_DEFAULT_PROPERTY,
     LEAVING_MARK,
     LEFTOVER_MARKS,
     SEEN_INCARNATION_PROPERTY,
@@ -80,6 +81,18 @@ def without_refresh_findings(inputs: Mapping[str, Any]) -> Properties:
         for name, value in inputs.items()
         if name not in (*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS)
     }
+
+
+def without_values_of_state(news: Mapping[str, Any], olds: Mapping[str, Any]) -> Properties:
+    """Return a program's properties without findings of a refresh, marks of leftovers and a default id, which
+    no program writes: `ignoreChanges` may name every property, and they then come back from the state.
+
+    :param olds: the inputs of the last update.
+    """
+    back = {name for name in (*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS) if name in olds}
+    if news.get(ID_IS_DEFAULT_PROPERTY) and news.get("instance_id") == olds.get("instance_id"):
+        back.add("instance_id")
+    return {name: value for name, value in news.items() if name not in back}
 
 
 def has_new_finding(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from eurekube_provider.eureka.removal_checks import SHARED_REMOVAL_CHECKS
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
 from eurekube_provider.registrations import application_state, instance_state, lifecycle
 from eurekube_provider.registrations.actual import ActualState
-from eurekube_provider.registrations.called_addresses import CalledAddress
+from eurekube_provider.registrations.called_addresses import CalledAddress, Declaration
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import SettingLookup
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
@@ -37,9 +37,15 @@ from eurekube_provider.registrations.difference import (
     has_new_finding,
     have_no_url_in_common,
     without_refresh_findings,
+    without_values_of_state,
 )
 from eurekube_provider.registrations.draining import find_leftover_marks_of_earlier_run
-from eurekube_provider.registrations.members import ID_BASE_PROPERTY, check_application, member_properties
+from eurekube_provider.registrations.members import (
+    ID_BASE_PROPERTY,
+    check_application,
+    instance_ids,
+    member_properties,
+)
 from eurekube_provider.registrations.progress import EPHEMERAL_MESSAGE_INTERVAL_SECONDS, ProgressReporter
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
@@ -54,7 +60,12 @@ from eurekube_provider.registrations.properties import (
     select_derived_secrets,
     split_secret_placeholders,
 )
-from eurekube_provider.registrations.property_check import CheckedProperties, check, same_address_failure
+from eurekube_provider.registrations.property_check import (
+    CheckedProperties,
+    CheckFailure,
+    check,
+    same_address_failure,
+)
 from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.servers import (
@@ -176,13 +187,18 @@ class RegistrationResource:
         self._warn = warn or print_to_standard_error
         self._hides_secrets = warn is not None
 
-    def check(self, olds: Properties, news: Properties, *, is_update: bool) -> CheckedProperties:
+    def check(
+        self, olds: Properties, news: Properties, *, is_update: bool, mark: str = ""
+    ) -> CheckedProperties:
         """Normalise the properties, and refuse those that Eureka could not hold.
 
         The check of an update reads an earlier run's leftovers; that of a preview asks no server.
+
+        :param mark: tells the resource from others of the same owner in this program; empty where nothing
+            does.
         """
-        written, derived = split_secret_placeholders(news)
-        checked = self._refuse_shared_addresses(self._kind.check(olds, written), olds)
+        written, derived = split_secret_placeholders(without_values_of_state(news, olds))
+        checked = self._refuse_claims_of_others(self._kind.check(olds, written), olds, mark)
         properties = {
             **self._kind.without_fixed_defaults(checked.properties),
             **select_derived_secrets(derived, checked.properties),
@@ -312,25 +328,37 @@ class RegistrationResource:
             self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED_ONE_BY_ONE} more")
         self._warn_of_unaddressable(removal.unaddressable)
 
-    def _refuse_shared_addresses(self, checked: CheckedProperties, olds: Properties) -> CheckedProperties:
-        """Refuse an address that another resource of the program asks for; only warn if this resource had it
-        before.
+    def _refuse_claims_of_others(
+        self, checked: CheckedProperties, olds: Properties, mark: str
+    ) -> CheckedProperties:
+        """Refuse an instance or an address that another resource of the program asks for; only warn if this
+        resource had the address before.
 
         The other resource may be the new one, where the engine checks that first.
         """
-        owner = str(checked.properties.get("owner"))
+        resource = Declaration(str(checked.properties.get("owner")), mark)
         service_url = str(checked.properties.get("service_url"))
-        found = DECLARED_RESOURCES.addresses.claim_and_find_conflicts(owner, service_url, checked.addresses)
+        instances = _claimed_instances(checked.properties)
+        claims: list[Hashable] = [*instances, *checked.addresses]
+        found = DECLARED_RESOURCES.claims.claim_and_find_conflicts(resource, service_url, claims)
         if not found or checked.problems:
             return checked
         stood = self._kind.addresses(olds)
         problems, warnings = list(checked.problems), list(checked.warnings)
-        for at, other in found.items():
-            parsed = parse_owner(other)
-            name = parsed.name if isinstance(parsed, StackOwner) else other
-            resource = f"the resource {name!r} of this program"
-            same = same_address_failure(at, checked.addresses[at], resource, had_address_before=at in stood)
-            (warnings if at in stood else problems).append(same)
+        for claim, other in found.items():
+            parsed = parse_owner(other.owner)
+            name = parsed.name if isinstance(parsed, StackOwner) else other.owner
+            if isinstance(claim, CalledAddress):
+                where, which = checked.addresses[claim], f"the resource {name!r} of this program"
+                same = same_address_failure(claim, where, which, had_address_before=claim in stood)
+                (warnings if claim in stood else problems).append(same)
+                continue
+            path, what = instances[claim]
+            if other.owner == resource.owner:
+                reason = f"another resource of the name {name!r} in this program {what}; rename one of them"
+            else:
+                reason = f"the resource {name!r} of this program {what}; give one of them another id"
+            problems.append(CheckFailure(path, reason))
         return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
     def _find_leftover_marks(self, olds: Properties, properties: Properties) -> Properties:
@@ -413,6 +441,27 @@ class RegistrationResource:
         for place in wanted.program_keys:
             SHARED_REMOVAL_CHECKS.forget(peers, place)
         return peers
+
+
+def _claimed_instances(properties: Mapping[str, Any]) -> dict[Hashable, tuple[str, str]]:
+    """Return what no second resource of a program may register, each with the path of its property and with
+    words for it: instances, and members of an application under one owner.
+    """
+    application, members = properties.get("application"), properties.get("instances")
+    if not isinstance(application, str):
+        return {}
+    found: dict[Hashable, tuple[str, str]] = {}
+    if members is None:
+        ids = {"instance_id": properties.get("instance_id")}
+    else:
+        known = instance_ids(properties) if isinstance(members, Mapping) else {}
+        ids = {f"instances.{key}.instance_id": id_ for key, id_ in known.items()}
+        what = "has instances of this application, and an update of one would remove those of the other"
+        found[application, "", properties.get("owner")] = "instances", what
+    for path, id_ in ids.items():
+        if isinstance(id_, str):
+            found[application, id_] = path, "registers the same instance"
+    return found
 
 
 @contextmanager

@@ -109,8 +109,18 @@ def _instances_as_dictionaries(instances: Any) -> Any:
     if not isinstance(instances, Mapping):
         return instances
     return {
-        key: value.apply(as_dictionary)
+        key: value.apply(_member_as_dictionary)
         if isinstance(value, pulumi.Output)
-        else add_secret_stand_ins(as_dictionary(value), MEMBER_DERIVATION_SOURCES)
+        else _member_as_dictionary(value)
         for key, value in instances.items()
     }
+
+
+def _member_as_dictionary(member: Any) -> Any:
+    """Return one instance of an application as a dictionary; what is no dictionary unchanged, for the check.
+
+    A None becomes an empty dictionary, which the check refuses: the SDK would leave it out with its key, so
+    that the instance would be removed.
+    """
+    found = {} if member is None else as_dictionary(member)
+    return add_secret_stand_ins(found, MEMBER_DERIVATION_SOURCES) if isinstance(found, Mapping) else found

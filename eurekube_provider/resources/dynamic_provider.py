@@ -30,7 +30,7 @@ from eurekube_provider.registrations.resource import RegistrationKind, Registrat
 from eurekube_provider.registrations.secret_values import as_secret, is_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.plugin import set_up_plugin_process
-from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
+from eurekube_provider.resources.program_inputs import IN_PREVIEW_KEY, IN_UPDATE_KEY
 
 
 class RegistrationProvider(ResourceProvider):
@@ -64,8 +64,11 @@ class RegistrationProvider(ResourceProvider):
                 " registers again in the same place, and what stood there goes from the state alone",
             )
         given = from_pulumi_properties(news)
-        is_update = given.pop(IN_UPDATE_KEY, None) is not None
-        checked = self._registration_resource.check(from_pulumi_properties(_olds), given, is_update=is_update)
+        is_update = IN_UPDATE_KEY in given
+        numbers = [given.pop(key, "") for key in (IN_UPDATE_KEY, IN_PREVIEW_KEY)]
+        checked = self._registration_resource.check(
+            from_pulumi_properties(_olds), given, is_update=is_update, mark="".join(map(str, numbers))
+        )
         return CheckResult(
             _to_pulumi_value(checked.properties),
             [

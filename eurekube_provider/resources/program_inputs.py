@@ -10,6 +10,7 @@ once they are resolved.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,15 @@ from eurekube_provider.resources.program import (
 )
 
 IN_UPDATE_KEY = "in_update"
-"""An input, outside of previews, that never enters the state: only with it may a check ask Eureka."""
+"""An input, outside of previews, that never enters the state: only with it may a check ask Eureka.
+
+Its value tells the resource from others of the same name in the program.
+"""
+
+IN_PREVIEW_KEY = "in_preview"
+"""The same input in previews."""
+
+_declaration_numbers = itertools.count(1)
 
 
 def properties_with_configuration(name: str, args: Any) -> Properties:
@@ -42,8 +51,8 @@ def properties_with_configuration(name: str, args: Any) -> Properties:
     elif given["renewer"] is None:
         given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong with it
     connection = given.get("connection") or DEFAULT_CONNECTION_NAME
-    if not runs_without_engine.get() and not pulumi.runtime.is_dry_run():
-        given[IN_UPDATE_KEY] = True
+    if not runs_without_engine.get():
+        given[IN_PREVIEW_KEY if pulumi.runtime.is_dry_run() else IN_UPDATE_KEY] = next(_declaration_numbers)
     return {
         **given,
         "connection": None if connection == DEFAULT_CONNECTION_NAME else connection,

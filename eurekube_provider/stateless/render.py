@@ -165,6 +165,10 @@ class _ResourceCollector(MockedRegistrations):
         )
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        if args.name in self.registrations.get(args.typ, ()):
+            raise ConfigurationError(
+                f"two registrations of the program have the name {args.name!r}: rename one of them"
+            )
         answer = super().new_resource(args)
         if args.name in self.refused:
             raise ConfigurationError(self.refused[args.name])

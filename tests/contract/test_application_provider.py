@@ -424,15 +424,17 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     assert addresses(eureka, news) == {"a": "192.0.2.1", "e": "192.0.2.5", "d": "192.0.2.99"}
 
 
-def test_a_renamed_stack_updates_in_place(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+def test_a_renamed_stack_updates_in_place(
+    plugin: Plugin, next_run: Plugin, eureka: Peers, news: Properties
+) -> None:
     """The ids stay, the owner changes, and the old owner can change nothing any more."""
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     owner = news["owner"].replace("/dev/", "/production/")
-    renamed = plugin.check({**news, "owner": owner}, inputs)
-    assert plugin.diff(state, renamed) == (True, [], False)
+    renamed = next_run.check({**news, "owner": owner}, inputs)
+    assert next_run.diff(state, renamed) == (True, [], False)
     before = {each.instance_id for each in held(eureka, news).values()}
-    updated = plugin.update(state, renamed)
+    updated = next_run.update(state, renamed)
     after = held(eureka, news)
     assert before == {each.instance_id for each in after.values()}
     assert {owner} == {each.owner for each in after.values()}

@@ -774,6 +774,43 @@ def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka
     assert not checked("orders").failures
 
 
+def test_two_resources_of_one_name_below_different_parents(stub: Any, eureka: FakeEureka) -> None:
+    """Both would have one owner: they are refused where they would register or remove the same instances."""
+
+    def problem(
+        kind: str, parent: str, given: dict[str, Any], name: str = "billing"
+    ) -> tuple[str, str] | None:
+        urn = f"urn:pulumi:dev::shop::{parent}{kind}::{name}"
+        request = proto.CheckRequest(news=encode_properties(given), urn=urn, type=kind)
+        failures = stub.Check(request).failures
+        return (failures[0].property, failures[0].reason) if failures else None
+
+    group, application = "shop:index:Group$", "eurekube:index:Application"
+    for _ in range(2):  # the engine checks what is replaced twice
+        assert problem(TYPE, "", GIVEN) is None
+    other_host = {**GIVEN, "host_name": "192.0.2.11"}
+    found = problem(TYPE, group, other_host)
+    assert found is not None
+    assert found[0] == "instanceId"
+    assert "another resource of the name 'billing' in this program registers the same instance" in found[1]
+    assert problem(TYPE, group, {**other_host, "application": "invoices"}) is None
+    assert problem(TYPE, group, {**other_host, "instance_id": "own"}) is None
+    by_hand = problem(TYPE, "", {**GIVEN, "host_name": "192.0.2.12", "instance_id": "own"}, "third")
+    assert by_hand is not None
+    assert "the resource 'billing' of this program registers the same instance" in by_hand[1]
+
+    def many(key: str, host: str, **more: str) -> dict[str, Any]:
+        return {"application": "row", "port": 8080, "instances": {key: {"hostName": host}}, **more}
+
+    assert problem(application, "", many("a", "192.0.2.21")) is None
+    found = problem(application, group, many("b", "192.0.2.22"))
+    assert found is not None
+    assert found[0] == "instances"
+    assert "an update of one would remove those of the other" in found[1]
+    assert problem(application, group, many("b", "192.0.2.22", application="column")) is None
+    assert eureka.asked == []
+
+
 def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
     """Resources that an earlier release allowed at one address get a warning only."""
     both = [

@@ -30,11 +30,16 @@ from eurekube_provider.registrations.importing import (
     import_instance,
     mark_not_adopted_unless_owned,
 )
-from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, Properties
+from eurekube_provider.registrations.properties import (
+    INCARNATION_PROPERTY,
+    LEFTOVER_MARKS,
+    SEEN_INCARNATION_PROPERTY,
+    Properties,
+)
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
+from eurekube_provider.resources.program_inputs import IN_PREVIEW_KEY, IN_UPDATE_KEY
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.registrations.test_members import ALL
 from tests.unit.registrations.test_properties import LEAST
@@ -180,6 +185,45 @@ def test_a_move_that_is_taken_back_leaves_what_stood(
     assert {each.incarnation for each in eureka.held.values()} == {old[INCARNATION_PROPERTY]}
     run(kind).delete("", old)
     assert eureka.held == {}
+
+
+def test_an_alias_to_another_kind_of_resource_is_a_replacement(
+    eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The state of the other kind is removed by itself, in both directions, so that nothing of it is left."""
+    assert servers
+    many: ResourceType = (ApplicationProvider, ALL)
+    for old_kind, new_kind, reason in ((ONE, many, "instances"), (many, ONE, "instance_id")):
+        old = created(old_kind)
+        provider = run(new_kind)
+        difference = provider.diff("", old, checked(new_kind))
+        assert difference.changes
+        assert reason in difference.replaces
+        new = dict(provider.create(checked(new_kind)).outs or {})
+        run(old_kind).delete("", old)
+        assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION_PROPERTY]}
+        run(new_kind).delete("", new)
+        assert eureka.held == {}
+
+
+@KINDS
+def test_what_comes_back_from_the_state_is_no_property_of_the_program(
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """With ignoreChanges of everything the engine gives the inputs of the last update, marks and findings
+    included.
+    """
+    assert servers
+    state = created(kind)
+    inputs = checked(kind)
+    for mark in (*LEFTOVER_MARKS, SEEN_INCARNATION_PROPERTY, "seen_owner", "held_by_others"):
+        marked = {**inputs, mark: True}
+        result = run(kind).check(marked, marked)
+        assert not result.failures
+        assert result.inputs == inputs
+    assert run(kind).check(inputs, {**inputs, LEFTOVER_MARKS[0]: True}).failures
+    assert not run(kind).diff("", state, inputs).changes
+    assert eureka.held
 
 
 @KINDS
@@ -871,6 +915,24 @@ def test_an_unusable_connection_is_reported_before_the_first_creation(
     assert eureka.held == stands
     provider.delete("id", old)
     assert eureka.held == {}
+
+
+@KINDS
+@pytest.mark.parametrize("key", [IN_UPDATE_KEY, IN_PREVIEW_KEY])
+def test_two_resources_of_one_name_in_a_program(kind: ResourceType, key: str) -> None:
+    """The number that the program gives each of its resources tells two of one name apart."""
+    provider = run(kind)
+    asked = {**kind[1], "service_url": URL}
+    host = {"host_name": "192.0.2.99"}
+    other: Properties = {"instances": {"z": host}} if "instances" in kind[1] else host
+    for _ in range(2):  # the engine checks what is replaced twice
+        result = provider.check({}, {**asked, key: 1.0})
+        assert not result.failures
+        assert key not in result.inputs
+    (failure,) = provider.check({}, {**asked, **other, key: 2.0}).failures
+    assert "another resource of the name 'billing' in this program" in failure.reason
+    # With ignoreChanges of everything the number is lost.
+    assert not provider.check({}, {**asked, **other}).failures
 
 
 def test_warnings_of_the_dynamic_provider_repeat_no_address(

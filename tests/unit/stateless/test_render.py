@@ -879,9 +879,27 @@ def test_two_operators_bring_the_crds_once(tmp_path: Path) -> None:
             'EurekaApplication("a", {"application": "a", "instances": {"1": {"host_name": "h", "port": 0}}})',
             "the registration 'a' cannot be made: instances.1.port: 0 must be",
         ),
+        *(
+            (
+                f'EurekaApplication("a", {{"application": "a", "port": 80, "instances": {{"1": {member}}}}})',
+                f"the registration 'a' cannot be made: instances.1{problem}",
+            )
+            for member, problem in (
+                ("__import__('pulumi').Output.from_input(None)", ".host_name: is required"),
+                ("None", ".host_name: is required"),
+                ("'h'", ": must be a map with host_name"),
+            )
+        ),
         (
             'EurekaInstance("a", {"application": "a", "host_name": "h", "port": 80, "connection": "us"})',
             "there is no connection 'us' (there are default, eu)",
+        ),
+        (
+            "\n".join(
+                f'EurekaInstance("a", {{"application": "{name}", "host_name": "h", "port": 80}})'
+                for name in ("a", "b")
+            ),
+            "two registrations of the program have the name 'a': rename one of them",
         ),
     ],
 )
