@@ -185,8 +185,8 @@ class MirrorDecision:
     :ivar service: the Service to write; None for a person's, to which slices are added.
     :ivar must_replace_service: True if the existing Service must be deleted first: a Service cannot gain or
         lose its cluster IP.
-    :ivar must_write_slices_first: True if slices must be written before a Service whose ports get other
-        names: it finds its endpoints by these names. Where a slice is refused, the Service keeps its names.
+    :ivar must_write_slices_first: True if slices must be written before a Service that loses the name of a
+        port: it finds its endpoints by these names. Where a slice is refused, the Service keeps its names.
     :ivar is_time_independent: True if an equal situation leads to the same decision, whatever the time and
         Eureka's answers.
     """
@@ -287,7 +287,8 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
     if situation.service is None:
         return replace(decision, service=service)
     stands = (situation.service.get("spec") or {}).get("ports") or ()
-    must_write_slices_first = {str(one.get("name") or "") for one in stands} != {one["name"] for one in ports}
+    names = {str(one.get("name") or "") for one in stands}
+    must_write_slices_first = not names <= {one["name"] for one in ports}
     must_replace_service = not has_cluster_ip_of_form(situation.service, mirror.form)
     return replace(
         decision,

@@ -39,7 +39,11 @@ from eurekube_provider.operator.mirror.application_reconciler import Application
 from eurekube_provider.operator.mirror.concurrent_writes import MOST_CONCURRENT_WRITES, Write, run_writes
 from eurekube_provider.operator.mirror.host_names import ENDPOINT_HOST_NAME_TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
-from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
+from eurekube_provider.operator.mirror.mirror_writer import (
+    MIRROR_FINALIZER,
+    SINGLE_OBJECT_REFUSAL_CODES,
+    MirrorWriter,
+)
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
 _log = logging.getLogger(__name__)
@@ -52,9 +56,6 @@ REFUSED_APPLICATIONS_THAT_END_ROUND = 8
 
 ORPHAN_FINALIZER = "orphan"
 """Kubernetes' own finalizer of an object that is deleted without its dependents."""
-
-_SINGLE_OBJECT_REFUSAL_CODES = frozenset({400, 403, 404, 409, 413, 422})
-"""HTTP statuses of refusals that may concern a single object, as by a quota, a webhook or an old copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +325,7 @@ class MirrorReconciler:
                 refused.append(error)
                 refused_before.add(application)
                 if (
-                    error.status_code not in _SINGLE_OBJECT_REFUSAL_CODES
+                    error.status_code not in SINGLE_OBJECT_REFUSAL_CODES
                     or len(refused) >= REFUSED_APPLICATIONS_THAT_END_ROUND
                 ):
                     raise

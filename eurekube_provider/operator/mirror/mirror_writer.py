@@ -15,7 +15,7 @@ from typing import Any
 
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mirror_slices import SlicePlan
+from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices
 from eurekube_provider.core.objects import MIRROR_LABEL, key_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 MIRROR_FINALIZER = "eurekube.io/mirror"
 """Finalizer that keeps a deleted mirror until its Services and EndpointSlices are gone."""
 
+SINGLE_OBJECT_REFUSAL_CODES = frozenset({400, 403, 404, 409, 413, 422})
+"""HTTP statuses of refusals that may concern a single object, as by a quota, a webhook or an old copy."""
 
 _VERB_SIGNS = {"create": "+", "update": "~", "patch": "~", "delete": "-"}
 _RESOURCE_KINDS = {"services": "Service", "endpointslices": "EndpointSlice"}
@@ -192,8 +194,16 @@ class MirrorWriter:
         """Delete a mirror's Service if it still is as it was read."""
         self._delete(SERVICES, service, self._objects.services)
 
-    def write_slices(self, plan: SlicePlan) -> None:
-        """Write the slices of one Service: create first, then update, then delete."""
+    def write_slices(self, plan: SlicePlan) -> KubernetesError | None:
+        """Write the slices of one Service: create first, then update, then delete.
+
+        Where a new slice is refused, as by a quota, the others are written all the same, but for those that
+        hold an instance of the refused one: it would have no place.
+
+        :returns: the first refusal.
+        """
+        refusal: KubernetesError | None = None
+        ids_without_place = set[str]()
         for body in plan.creations:
             path = ENDPOINT_SLICES.path(body["metadata"]["namespace"])
             try:
@@ -202,13 +212,25 @@ class MirrorWriter:
                 if error.reason == "AlreadyExists":
                     with self._lock:
                         self._taken.add(key_of(body))
-                raise
-            self._put_written(self._objects.slices, answer)
-        for body in plan.updates:
+                if error.status_code not in SINGLE_OBJECT_REFUSAL_CODES:
+                    raise
+                refusal = refusal or error
+                ids_without_place |= {one.instance_id for one in endpoints_in_slices([body])}
+            else:
+                self._put_written(self._objects.slices, answer)
+
+        def may_be_written(item: Object) -> bool:
+            held = self._objects.slices.get(*key_of(item)) if ids_without_place else None
+            return held is None or ids_without_place.isdisjoint(
+                one.instance_id for one in endpoints_in_slices([held])
+            )
+
+        for body in filter(may_be_written, plan.updates):
             path = ENDPOINT_SLICES.path(*key_of(body))
             self._put_written(self._objects.slices, self._send("endpointslices", "update", path, body, body))
-        for item in plan.deletions:
+        for item in filter(may_be_written, plan.deletions):
             self.delete_slice(item)
+        return refusal
 
     def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a mirror's slice if it still is as it was read."""
