@@ -96,7 +96,7 @@ class ApplicationReconciler:
         if decision.verdict.released_ids and round_.key not in self.released:
             self.released.add(round_.key)
             self._writer.remove_release_annotation(
-                round_.mirror_object
+                round_.mirror_object, was_held=True
             )  # first: after a crash a person may release again
         return partial(self._write_service_and_slices, round_, situation, decision)
 

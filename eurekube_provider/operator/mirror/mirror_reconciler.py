@@ -189,6 +189,8 @@ class MirrorReconciler:
             self.applications.restart_hold_times(key)
         round_ = make_round(is_frozen=False)
         self._sync_services_and_slices(round_)
+        if round_.is_brake_released and key not in self.applications.released:
+            self._writer.remove_release_annotation(item, was_held=False)
         self.applications.released.discard(key)
         shown = {one.service for one in round_.shown_services}
         written = [service for name, service in round_.services.items() if name in shown]

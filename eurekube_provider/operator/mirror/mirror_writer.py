@@ -163,20 +163,21 @@ class MirrorWriter:
             and (service["metadata"].get("labels") or {}).get(MIRROR_LABEL) != name
         ]
 
-    def remove_release_annotation(self, mirror: Object) -> None:
+    def remove_release_annotation(self, mirror: Object, *, was_held: bool) -> None:
         """Remove the annotation by which a person released the brake, so that it does not release the next
         hold.
+
+        :param was_held: True if it released endpoints.
         """
+        message = "dry run: would release a mirror's brake on a person's request, keeping the held endpoints"
         if self.is_dry:
-            _log.warning(
-                "dry run: would release a mirror's brake on a person's request, keeping the held endpoints",
-                extra={"mirror": "/".join(key_of(mirror))},
-            )
+            if was_held:
+                _log.warning(message, extra={"mirror": "/".join(key_of(mirror))})
             return
-        _log.warning(
-            "released a mirror's brake on a person's request, removing the held endpoints",
-            extra={"mirror": "/".join(key_of(mirror))},
-        )
+        message = "released a mirror's brake on a person's request, removing the held endpoints"
+        if not was_held:
+            message = "taking a mirror's release annotation off: no endpoint is held"
+        _log.warning(message, extra={"mirror": "/".join(key_of(mirror))})
         body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
         try:
             self._access.request(
