@@ -220,17 +220,20 @@ class MirrorWriter:
             else:
                 self._put_written(self._objects.slices, answer)
 
-        def may_be_written(item: Object) -> bool:
+        def may_be_written(item: Mapping[str, Any]) -> bool:
             held = self._objects.slices.get(*key_of(item)) if ids_without_place else None
             return held is None or ids_without_place.isdisjoint(
                 one.instance_id for one in endpoints_in_slices([held])
             )
 
-        for body in filter(may_be_written, plan.updates):
-            path = ENDPOINT_SLICES.path(*key_of(body))
-            self._put_written(self._objects.slices, self._send("endpointslices", "update", path, body, body))
-        for item in filter(may_be_written, plan.deletions):
-            self.delete_slice(item)
+        for body in plan.updates:
+            if may_be_written(body):
+                path = ENDPOINT_SLICES.path(*key_of(body))
+                answer = self._send("endpointslices", "update", path, body, body)
+                self._put_written(self._objects.slices, answer)
+        for item in plan.deletions:
+            if may_be_written(item):
+                self.delete_slice(item)
         return refusal
 
     def delete_slice(self, item: Mapping[str, Any]) -> None:

@@ -275,7 +275,7 @@ UNCALLED_ROWS = [
 def test_what_a_service_does_not_call_is_not_ready(mirror: Mirror, service: dict[str, Any], why: str) -> None:
     """An endpoint that its Service cannot call stays, is named, and does not count as ready."""
     found_at = "service_of_any_owner" if mirror is ADDED else "service"
-    seen = situation("a", mirror=mirror, **{found_at: service})
+    seen = replace(situation("a", mirror=mirror), **{found_at: service})
     decision = decide_mirrored_service(seen)
     counts = decision.endpoint_counts(seen)
     assert (counts.endpoints, counts.ready) == (1, int(not why))
