@@ -274,8 +274,8 @@ UNCALLED_ROWS = [
 @pytest.mark.parametrize(("mirror", "service", "why"), UNCALLED_ROWS)
 def test_what_a_service_does_not_call_is_not_ready(mirror: Mirror, service: dict[str, Any], why: str) -> None:
     """An endpoint that its Service cannot call stays, is named, and does not count as ready."""
-    found_at = "service_of_any_owner" if mirror is ADDED else "service"
-    seen = replace(situation("a", mirror=mirror), **{found_at: service})
+    own, persons = (None, service) if mirror is ADDED else (service, None)
+    seen = situation("a", mirror=mirror, service=own, service_of_any_owner=persons)
     decision = decide_mirrored_service(seen)
     counts = decision.endpoint_counts(seen)
     assert (counts.endpoints, counts.ready) == (1, int(not why))
