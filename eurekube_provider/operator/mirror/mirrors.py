@@ -51,6 +51,9 @@ MOST_WRITING_RECONCILES_PER_READING = 8
 writer, such as a webhook, changes the written objects: this must not cause endless writes.
 """
 
+LOOKUP_MERGE_SECONDS = 1.0
+"""Seconds after the news of a host name until mirrors are reconciled: each write is sent to every node."""
+
 WRITE_PAUSE_SECONDS = 30.0
 """Seconds without writes after :data:`MOST_WRITING_RECONCILES_PER_READING`, unless Eureka is read sooner."""
 
@@ -94,7 +97,7 @@ class MirrorController:
         self._queue: WorkQueue[MirrorKey] = WorkQueue()
         self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
         self._writer = MirrorWriter(access, self.objects, is_dry=is_dry)
-        self._names = HostNameCache(self._enqueue_all)
+        self._names = HostNameCache(self._enqueue_after_lookup)
         # One lookup at a time, which delays no lookup for endpoints.
         self._called_names = HostNameCache(
             lambda: None, ttl_seconds=COMPARED_HOST_NAME_TTL_SECONDS, threads=1, are_needed=False
@@ -235,6 +238,15 @@ class MirrorController:
         for key in self.objects.mirror_keys():
             self._queue.add(key)
 
+    def _enqueue_after_lookup(self) -> None:
+        """Queue the mirrors, since a host name has other addresses: a moment later, as many names may have.
+
+        What is written then is no fight with another writer.
+        """
+        for key in self.objects.mirror_keys():
+            self._clear_write_pause(key)
+            self._queue.add_after(key, LOOKUP_MERGE_SECONDS)
+
     def _enqueue_mirrors_of_service(self, service: Object) -> None:
         """Queue the mirrors that a changed Service names, since a person may have opted in or out."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
@@ -285,13 +297,14 @@ class MirrorController:
         if self._rounds[key] < MOST_WRITING_RECONCILES_PER_READING or self._is_being_deleted(key):
             return False
         now = time.monotonic()
-        if key not in self._writes_paused_until:
-            self._writes_paused_until[key] = now + WRITE_PAUSE_SECONDS
+        until = self._writes_paused_until.get(key)  # any thread may clear it
+        if until is None:
+            until = self._writes_paused_until[key] = now + WRITE_PAUSE_SECONDS
             _log.warning(
                 "stopped writing a mirror's objects until Eureka's next list: another writer changes them",
                 extra={"mirror": "/".join(key)},
             )
-        left = self._writes_paused_until[key] - now
+        left = until - now
         if left <= 0.0:
             self._clear_write_pause(key)
             return False
