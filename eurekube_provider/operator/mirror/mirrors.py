@@ -153,18 +153,26 @@ class MirrorController:
         self._enqueue_all()
 
     def reconcile_all_once(self, stop: threading.Event, give_up_at: float) -> list[MirrorKey]:
-        """Reconcile every mirror once, and wait until all are done.
+        """Reconcile every mirror once, or twice if host names were looked up, and wait until all are done.
 
-        :param give_up_at: when to go on with what was listed, by the monotonic clock.
+        :param give_up_at: when to go on with what was listed and looked up, by the monotonic clock.
         :returns: the keys of the mirrors that existed.
         """
         while not self.objects.are_listed and time.monotonic() < give_up_at and not stop.wait(0.02):
             pass
         keys = self.objects.mirror_keys()
         self.lead()
+        self._wait_until_idle(stop)
+        while self._names.is_looking_up and time.monotonic() < give_up_at and not stop.wait(0.02):
+            pass
+        if self._names.version:
+            self._enqueue_all()
+            self._wait_until_idle(stop)
+        return keys
+
+    def _wait_until_idle(self, stop: threading.Event) -> None:
         while not self._queue.is_idle and not stop.wait(0.02):
             pass
-        return keys
 
     def pause_and_check_idle(self) -> bool:
         """Begin no reconcile until :meth:`lead`; return True once all reconciles that were begun have

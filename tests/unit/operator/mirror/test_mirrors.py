@@ -229,6 +229,34 @@ def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_a_single_pass_resolves_host_names(is_dry: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single pass waits for the lookups of host names, and shows the instances; it says so of a name that
+    does not resolve.
+    """
+
+    def getaddrinfo(name: str, *_: object) -> list[Any]:
+        time.sleep(0.2)
+        if name == "vm-2":
+            raise socket.gaierror(socket.EAI_AGAIN, "timed out")
+        return [(None, None, 6, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    scene = Scene(is_dry=is_dry)
+    scene.made()
+    scene.source.listed = [Instance("review", f"vm-{one}", f"vm-{one}", "", Port(8080)) for one in (1, 2)]
+    scene.mirrors.start()
+    scene.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
+    (report,) = scene.mirrors.reports().values()
+    scene.end()
+    assert report.ready == 1
+    assert [each.split("-")[0] for _, writes in scene.written for each in writes][
+        -1
+    ] == "+ EndpointSlice review"
+    assert "vm-1" not in report.problems["Unresolvable"].message
+    assert "could not be resolved ([Errno" in report.problems["Unresolvable"].message
+
+
 def test_a_dry_run_removes_and_changes_nothing() -> None:
     """A dry run leaves existing Services and slices as they are, and reports what it would remove."""
     scene = Scene()
