@@ -52,7 +52,7 @@ class ServiceUse(RankedEnum):
     """The instance has no endpoint."""
 
     NOT_CALLED = "not called"
-    """The instance's endpoint is not ready."""
+    """The instance's endpoint is not ready, or the Service cannot call it."""
 
     HELD = "held"
     """The Service calls the instance although Eureka does not list it any more, or never did."""
@@ -178,7 +178,9 @@ class _MirrorExplainer:
     def _explain_listed(self, instance: Instance, endpoints: Sequence[MirrorEndpoint]) -> MirroredInstance:
         key, address = instance.instance_id, ", ".join(one.address for one in endpoints)
         if any(one.is_ready for one in endpoints):
-            return MirroredInstance(key, ServiceUse.CALLED, address)
+            said = self._find_operator_message(instance, (MirrorCondition.NOT_CALLED,))
+            use = ServiceUse.NOT_CALLED if said else ServiceUse.CALLED
+            return MirroredInstance(key, use, address, said)
         if not endpoints:
             return MirroredInstance(
                 key, ServiceUse.LEFT_OUT, instance.ip_address, self._why_no_endpoint(instance)
@@ -213,7 +215,7 @@ class _MirrorExplainer:
         holder = self._holders.get(instance.ip_address)
         if holder is not None:
             return f"its address is shown for {holder} already: two registrations of one process"
-        said = self._find_operator_message(instance)
+        said = self._find_operator_message(instance, _CONDITIONS_NAMING_INSTANCES)
         if said:
             return said
         mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, {})
@@ -237,10 +239,10 @@ class _MirrorExplainer:
     def _has_true_condition(self, kind: MirrorCondition) -> bool:
         return (self._conditions.get(kind) or {}).get("status") == "True"
 
-    def _find_operator_message(self, instance: Instance) -> str:
-        """Return the operator's sentence about an instance in a condition of the mirror."""
+    def _find_operator_message(self, instance: Instance, kinds: Iterable[MirrorCondition]) -> str:
+        """Return the operator's sentence about an instance in a condition of the mirror, of these kinds."""
         start = f"{instance.application} {instance.instance_id} "
-        for kind in _CONDITIONS_NAMING_INSTANCES:
+        for kind in kinds:
             if not self._has_true_condition(kind):
                 continue
             for sentence in Problem.of(self._conditions[kind]).message.split("; "):

@@ -45,7 +45,7 @@ MIN_REMOVALS_FOR_SHARES = 10
 RELEASE_BRAKE_ANNOTATION = "eurekube.io/release-brake"
 """The annotation by which a person releases a syncer's brake: the held removals are carried out at once.
 
-Any value will do. The operator removes the annotation once it has obeyed.
+Any value will do. The operator removes the annotation once it has obeyed, or has found nothing held.
 """
 
 

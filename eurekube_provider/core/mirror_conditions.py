@@ -59,6 +59,11 @@ class MirrorCondition(StatusCondition):
     wrote endpoints or EndpointSlices for it.
     """
 
+    NOT_CALLED = "NotCalled"
+    """A Service does not call instances that it shows: it has no address of their family, or no port of
+    theirs; or somebody made it an alias, or keeps its calls on the caller's node. They do not count as ready.
+    """
+
     ADDRESS_REFUSED = "AddressRefused"
     """Instances are at addresses that must not be mirrored; the message says which and why."""
 
@@ -119,6 +124,11 @@ MIRROR_REMEDIES: Mapping[str, str] = {
     ),
     MirrorCondition.HOST_NAME_DIFFERS: (
         "if the two are different machines, correct the client's eureka.instance.ip-address or hostname"
+    ),
+    MirrorCondition.NOT_CALLED: (
+        "take off what the message names; a family: have a cluster of both families, set spec.headless, or"
+        " register the instances at addresses of the other one; a port: correct spec.portName and"
+        " spec.securePortName"
     ),
     MirrorCondition.NOT_ATTACHED: "correct spec.attachTo and spec.portName",
     MirrorCondition.ADDRESS_REFUSED: (

@@ -47,6 +47,7 @@ from eurekube_provider.core.mirrored_service import (
     has_cluster_ip_of_form,
     mirrored_service_body,
     mirrored_service_ports,
+    uncalled_clause,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance
 from eurekube_provider.core.objects import (
@@ -153,6 +154,14 @@ class MirrorSituation:
         )
         return Problem(MirrorCondition.NAME_TAKEN, sentence)
 
+    def uncalled_clause(self, endpoint: MirrorEndpoint) -> str:
+        """Return why the existing Service does not call an endpoint, as the end of a sentence about it; empty
+        where it does.
+        """
+        is_attached = self.mirror.form is MirrorForm.ATTACHED
+        service = self.service_of_any_owner if is_attached else self.service
+        return uncalled_clause(service, self.mirror.form, endpoint.group) if service is not None else ""
+
     def _attached_mirror_or_problem(self) -> Mirror | Problem:
         if self.service_of_any_owner is None:
             why, remedy = "there is no such Service", "create it, or correct spec.attachTo"
@@ -185,8 +194,8 @@ class MirrorDecision:
     :ivar service: the Service to write; None for a person's, to which slices are added.
     :ivar must_replace_service: True if the existing Service must be deleted first: a Service cannot gain or
         lose its cluster IP.
-    :ivar must_write_slices_first: True if slices must be written before a Service whose ports get other
-        names: it finds its endpoints by these names. Where a slice is refused, the Service keeps its names.
+    :ivar must_write_slices_first: True if slices must be written before a Service that loses the name of a
+        port: it finds its endpoints by these names. Where a slice is refused, the Service keeps its names.
     :ivar is_time_independent: True if an equal situation leads to the same decision, whatever the time and
         Eureka's answers.
     """
@@ -218,7 +227,7 @@ class MirrorDecision:
             situation.application,
             situation.service_name,
             len(endpoints),
-            sum(one.is_ready for one in endpoints),
+            sum(one.is_ready and not situation.uncalled_clause(one) for one in endpoints),
             sum(one.instance_id in verdict.held_since_by_id for one in endpoints),
             sum(one.instance_id in for_long for one in endpoints),
         )
@@ -262,6 +271,7 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         )
     problems = (
         *mapped.problems,
+        *_uncalled_endpoint_problems(situation, verdict),
         *_foreign_endpoint_problems(situation, verdict),
         *_long_held_problems(situation, verdict),
     )
@@ -287,7 +297,8 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
     if situation.service is None:
         return replace(decision, service=service)
     stands = (situation.service.get("spec") or {}).get("ports") or ()
-    must_write_slices_first = {str(one.get("name") or "") for one in stands} != {one["name"] for one in ports}
+    names = {str(one.get("name") or "") for one in stands}
+    must_write_slices_first = not names <= {one["name"] for one in ports}
     must_replace_service = not has_cluster_ip_of_form(situation.service, mirror.form)
     return replace(
         decision,
@@ -295,6 +306,20 @@ def decide_mirrored_service(situation: MirrorSituation) -> MirrorDecision:
         must_replace_service=must_replace_service,
         must_write_slices_first=must_write_slices_first and not must_replace_service,
     )
+
+
+def _uncalled_endpoint_problems(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:
+    """Return the problem of each endpoint that the Service does not call."""
+    clauses = ((one, situation.uncalled_clause(one)) for one in verdict.endpoints if one.instance_id)
+    return [
+        Problem(
+            MirrorCondition.NOT_CALLED,
+            f"{situation.application} {one.instance_id} is not called at {one.address}: the Service "
+            f"{situation.service_name} {clause}",
+        )
+        for one, clause in clauses
+        if clause
+    ]
 
 
 def _foreign_endpoint_problems(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:

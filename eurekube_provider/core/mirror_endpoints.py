@@ -158,9 +158,9 @@ def mirrored_endpoints(
         lookup = host_lookups.get(host, _NO_HOST_LOOKUP)
         addresses = _judge_host_addresses(host, mirror, policy, lookup)
         if addresses is None or lookup.failure:
-            why = f" ({lookup.failure})" if lookup.failure else ""
+            why = f"could not be resolved ({lookup.failure})" if lookup.failure else "is being resolved"
             kept = "" if addresses is None else ": the addresses that it had are kept"
-            sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
+            sentence = f"is at {host!r}, a name that {why}{kept}"
             problems.append(_instance_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
         if addresses is None:
             is_up_by_unresolved_id[instance.instance_id] = instance.status is Status.UP

@@ -15,7 +15,7 @@ from eurekube_provider.core.mirror import (
     Mirror,
     MirrorForm,
 )
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
+from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
 from eurekube_provider.core.mirror_slices import SliceMetadata, port_body
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
@@ -125,6 +125,26 @@ def has_cluster_ip_of_form(service: Object, form: MirrorForm) -> bool:
     """Return whether a Service has a cluster IP, or none, as its form wants; that cannot be changed later."""
     is_headless = (service.get("spec") or {}).get("clusterIP") == "None"
     return is_headless is (form is MirrorForm.HEADLESS)
+
+
+def uncalled_clause(service: Object, form: MirrorForm, group: EndpointGroup) -> str:
+    """Return why a Service calls no endpoint of a group, as the end of a sentence about it; empty where it
+    does.
+    """
+    spec = service.get("spec") or {}
+    if spec.get("type") == "ExternalName":
+        return f"is an alias of {spec.get('externalName')} (spec.type)"
+    if spec.get("clusterIP") == "None":  # its name resolves to all of them
+        return ""
+    if spec.get("internalTrafficPolicy") == "Local":
+        return "calls what runs on the caller's own node alone (spec.internalTrafficPolicy)"
+    if group.family not in (spec.get("ipFamilies") or [group.family]):
+        return f"has no {group.family} address"
+    # A mirror's own Service is given their ports.
+    names = {str(one.get("name") or "") for one in spec.get("ports") or ()}
+    if form is MirrorForm.ATTACHED and names.isdisjoint(name for name, _, _ in group.ports):
+        return f"has no port named {' or '.join(name for name, _, _ in group.ports)}"
+    return ""
 
 
 def build_slice_metadata(

@@ -195,25 +195,32 @@ class Reconciler:
             key, situation.now, decided.decision.brake_judgement, situation.brake_history.siblings
         ):
             return False
-        if decided.decision.brake_judgement.is_released:
-            self._remove_release_annotation(key)
+        was_held = decided.decision.brake_judgement.is_released
+        # One that came too late, as after the brake's minute, must not wait for the next broken source.
+        is_spent = situation.brake_history.is_released and situation.state is SyncerState.COMPLETE
+        if was_held or is_spent:
+            self._remove_release_annotation(key, was_held=was_held)
         if situation.state is SyncerState.COMPLETE:
             for registry in decided.registries.values():
                 registry.stop_tracking_lost_instances(situation.owner, situation.desired.keys)
         return True
 
-    def _remove_release_annotation(self, key: SyncerKey) -> None:
-        """Remove the release annotation, so that it does not release the next braked removals as well."""
+    def _remove_release_annotation(self, key: SyncerKey, *, was_held: bool) -> None:
+        """Remove the release annotation, so that it does not release the next braked removals as well.
+
+        :param was_held: True if it released removals.
+        """
         if not self._access.sends_writes:
-            _log.warning(
-                "dry run: would release the brake, as the release annotation asks, removing nothing",
-                extra={"syncer": "/".join(key)},
-            )
+            if was_held:
+                _log.warning(
+                    "dry run: would release the brake, as the release annotation asks, removing nothing",
+                    extra={"syncer": "/".join(key)},
+                )
             return
-        _log.warning(
-            "released the brake, as the release annotation asks: carrying out the held removals",
-            extra={"syncer": "/".join(key)},
-        )
+        message = "released the brake, as the release annotation asks: carrying out the held removals"
+        if not was_held:
+            message = "taking the release annotation off: no removal is held"
+        _log.warning(message, extra={"syncer": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH_TYPE)

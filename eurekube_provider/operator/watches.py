@@ -43,6 +43,7 @@ _KEPT_SERVICE_SPEC_FIELDS = (
     "externalIPs",
     "externalName",
     "externalTrafficPolicy",
+    "internalTrafficPolicy",
     "ipFamilies",
     "ports",
     "publishNotReadyAddresses",

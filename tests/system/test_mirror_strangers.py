@@ -6,6 +6,7 @@ import copy
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror import SOURCE_ANNOTATION
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     MIRROR_SLICE_MANAGER,
@@ -67,7 +69,7 @@ class Stage:
             "",
             EUREKA_URL=",".join(at.eureka_urls),
             MIRRORS="true",
-            MIRROR_CIDRS="192.0.2.0/24",
+            MIRROR_CIDRS="192.0.2.0/24,2001:db8::/32",
             KUBECONFIG=str(self._account.kubeconfig),
             LEASE_NAME=LEASE,
             LEASE_NAMESPACE=HOME,
@@ -106,6 +108,10 @@ class Stage:
             lambda: left.isdisjoint(one["metadata"]["name"] for one in self.cluster.items(MIRRORS, SHOP)),
             "the mirrors' end",
         )
+
+    def status(self, name: str) -> Object:
+        """Return a mirror's status; empty where there is none."""
+        return (self.cluster.get(MIRRORS, name, SHOP) or {}).get("status") or {}
 
     def service(self, name: str) -> Object | None:
         """Return a Service; None if there is none."""
@@ -251,6 +257,57 @@ def test_a_flood_makes_as_many_services_as_a_mirror_says(stage: Stage, eureka: P
     spec = {"spec": {"maxServices": 9}}
     stage.cluster.access.request("PATCH", MIRRORS.path(SHOP, "all"), body=spec, content_type=MERGE_PATCH_TYPE)
     stage.end("all", "flood")
+
+
+def test_what_a_quota_refuses_keeps_nobody_else_called(stage: Stage, eureka: Peers) -> None:
+    """While a quota of the namespace refuses an application's next slice, who leaves goes from those that
+    stand.
+    """
+    scene, app = stage.scene, "full"
+    scene.mirror("full", application=app)
+    for number in (1, 2):
+        Writer(eureka).register(instance(app, number))
+    scene.wait_shows(app, BOTH)
+    count = len(stage.cluster.items(ENDPOINT_SLICES, SHOP))
+    quota: Object = {
+        "metadata": {"name": "slices", "namespace": SHOP},
+        "spec": {"hard": {"count/endpointslices.discovery.k8s.io": str(count)}},
+    }
+    access, path = stage.cluster.access, f"/api/v1/namespaces/{SHOP}/resourcequotas"
+    access.request("POST", path, body=quota)
+    try:
+        wait_for(lambda: (access.get(f"{path}/slices").get("status") or {}).get("used"), "the quota's count")
+        Writer(eureka).register(replace(instance(app, 3), port=Port(9090)))
+        wait_for(lambda: "exceeded quota" in str(stage.status("full")), "the refusal", 40.0)
+        Writer(eureka).remove(instance(app, 1))
+        scene.wait_shows(app, {"192.0.2.2": (8080, True)}, 40.0)
+    finally:
+        access.request("DELETE", f"{path}/slices")
+    scene.wait_shows(app, {"192.0.2.2": (8080, True), "192.0.2.3": (9090, True)}, 70.0)
+    stage.end("full")
+
+
+def test_what_kubernetes_does_not_call_is_not_ready(stage: Stage, eureka: Peers) -> None:
+    """An instance of a family that the cluster lacks is not ready, nor is one whose Service somebody made an
+    alias.
+    """
+    scene, app = stage.scene, "uncalled"
+    scene.mirror("uncalled", application=app)
+    Writer(eureka).register(Instance(app, "vm-6", "2001:db8::6", "2001:db8::6", Port(8080)))
+    wait_for(lambda: "has no IPv6 address" in scene.condition("uncalled", "NotCalled"), "its family", 40.0)
+    assert stage.status("uncalled")["ready"] == 0
+    Writer(eureka).register(instance(app, 1))
+    wait_for(lambda: stage.status("uncalled")["ready"] == 1, "the other one", 40.0)
+    for edit, why in (
+        ({"internalTrafficPolicy": "Local"}, "the caller's own node alone"),
+        ({"type": "ExternalName", "externalName": "x.example", "clusterIP": ""}, "an alias of x.example"),
+    ):
+        stage.cluster.access.request(
+            "PATCH", SERVICES.path(SHOP, app), body={"spec": edit}, content_type=MERGE_PATCH_TYPE
+        )
+        wait_for(lambda why=why: why in scene.condition("uncalled", "NotCalled"), why)  # type: ignore[misc]
+        assert stage.status("uncalled")["ready"] == 0
+    stage.end("uncalled")
 
 
 def test_who_leaves_while_an_operator_comes_back_to_lead_leaves_soon(stage: Stage, eureka: Peers) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from eurekube_provider.core.address_policy import AddressPolicy
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, mirrored_application
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts
@@ -36,6 +36,9 @@ from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
 _log = logging.getLogger(__name__)
+
+_PATCH_REFUSAL_CODES = frozenset({400, 403, 422})
+"""HTTP statuses of a patch that a webhook or a quota refused: the Service is still as it was read."""
 
 
 def _is_address_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
@@ -93,7 +96,7 @@ class ApplicationReconciler:
         if decision.verdict.released_ids and round_.key not in self.released:
             self.released.add(round_.key)
             self._writer.remove_release_annotation(
-                round_.mirror_object
+                round_.mirror_object, was_held=True
             )  # first: after a crash a person may release again
         return partial(self._write_service_and_slices, round_, situation, decision)
 
@@ -166,19 +169,31 @@ class ApplicationReconciler:
     def _write_service_and_slices(
         self, round_: MirrorRound, situation: MirrorSituation, decision: MirrorDecision
     ) -> None:
-        """Write the Service, then its slices, and record the result in the round."""
+        """Write the Service, then its slices, and record the result in the round.
+
+        :raises KubernetesError: the first refusal; what does not depend on it is written all the same.
+        """
         name, verdict = situation.service_name, decision.verdict
         service, room = situation.service, SlicePlan()
+        refusal: KubernetesError | None = None
         if decision.service is None:
             owner = situation.owner_reference
         else:
             if decision.must_write_slices_first and situation.service is not None:
                 reference = owner_reference(situation.service)
                 room = SlicePlan(decision.slice_plan(situation, reference).creations)
-            self._writer.write_slices(room)
-            service = self._services.ensure_service(
-                round_, situation.service, decision.service, must_recreate=decision.must_replace_service
-            )
+            if (refusal := self._writer.write_slices(room)) is not None:
+                raise refusal
+            try:
+                service = self._services.ensure_service(
+                    round_, situation.service, decision.service, must_recreate=decision.must_replace_service
+                )
+            except KubernetesError as error:
+                # Where the Service keeps the names of its ports, it finds what its slices get now.
+                keeps_names = not (decision.must_replace_service or decision.must_write_slices_first)
+                if service is None or not keeps_names or error.status_code not in _PATCH_REFUSAL_CODES:
+                    raise
+                refusal = error
             if service is None:
                 return
             owner = owner_reference(service)
@@ -186,8 +201,8 @@ class ApplicationReconciler:
         if room:
             plan = replace(plan, creations=())
         if plan:
-            self._writer.write_slices(plan)
-            if not self._writer.is_dry:
+            refusal = self._writer.write_slices(plan) or refusal
+            if refusal is None and not self._writer.is_dry:
                 _log.info(
                     "updated the EndpointSlices of a mirror's Service, so that callers follow Eureka",
                     extra={"mirror": "/".join(round_.key), "service": name, "writes": len(plan)},
@@ -195,6 +210,8 @@ class ApplicationReconciler:
         place = (round_.key, name)
         if not round_.is_frozen:
             self._held[place] = verdict.held_since_by_id
+        if refusal is not None:
+            raise refusal
         round_.expired_instance_names += [
             f"{situation.application} {instance_id}" for instance_id in verdict.expired_ids
         ]

@@ -34,6 +34,11 @@ MOST_ADDRESSES_OF_NAME = 8
 
 _LOOKUP_THREADS = 4
 
+_NO_ADDRESS_ERRORS = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
+)
+"""The errors by which a resolver says that a name has no address of a family; others say nothing of it."""
+
 
 @dataclass(slots=True)
 class _CachedAnswer:
@@ -56,16 +61,22 @@ def look_up(name: str) -> tuple[str, ...]:
     """Return the addresses of a host name: IPv4 addresses if it has any, sorted, so that their order is no
     change.
 
+    The families are asked for one after the other: of both at once a resolver returns the one that was
+    answered, and a machine with both would have lost its IPv4 address where that question failed.
+
     :raises OSError: the name has no address.
     """
-    found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
-    parsed = sorted(
-        (address for text in found if (address := parse_ip_address(text)) is not None),
-        key=lambda address: (address.version, int(address)),
-    )
-    if not parsed:
+    try:
+        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno not in _NO_ADDRESS_ERRORS:
+            raise
+        found = socket.getaddrinfo(name, None, socket.AF_INET6, socket.SOCK_STREAM)
+    parsed = (parse_ip_address(str(entry[4][0])) for entry in found)
+    addresses = sorted({one for one in parsed if one is not None}, key=int)
+    if not addresses:
         raise OSError("no address")
-    return tuple(str(one) for one in parsed if one.version == parsed[0].version)[:MOST_ADDRESSES_OF_NAME]
+    return tuple(map(str, addresses[:MOST_ADDRESSES_OF_NAME]))
 
 
 class HostNameCache:
@@ -74,7 +85,8 @@ class HostNameCache:
 
     :param changed: called on a thread of the cache when an answer has changed.
     :param ttl_seconds: after how long a name is looked up again.
-    :param threads: how many lookups are under way at once.
+    :param threads: how many lookups are under way at once, and as many again of names whose last lookup
+        failed: those may each take a resolver's whole time-out.
     :param are_needed: True to log names that cannot be resolved.
     """
 
@@ -93,6 +105,7 @@ class HostNameCache:
         self._lock = threading.Lock()
         self._answers: dict[str, _CachedAnswer] = {}
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="host-names")
+        self._executor_of_failing = ThreadPoolExecutor(threads, thread_name_prefix="failing-host-names")
         self.version = 0
         """Counter that grows with each changed answer."""
 
@@ -108,8 +121,9 @@ class HostNameCache:
             if is_due:
                 answer.is_lookup_running = True
         if is_due:
+            executor = self._executor_of_failing if answer.error else self._executor
             try:
-                self._executor.submit(self._look_up_and_store, name, answer)
+                executor.submit(self._look_up_and_store, name, answer)
             except RuntimeError:  # closed, since the operator ends; or no thread can be started now
                 answer.looked_up_at, answer.is_lookup_running = now, False
         return answer.addresses
@@ -133,7 +147,8 @@ class HostNameCache:
 
     def close(self) -> None:
         """Start no more lookups."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._executor, self._executor_of_failing):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def _look_up_and_store(self, name: str, answer: _CachedAnswer) -> None:
         try:

@@ -39,7 +39,11 @@ from eurekube_provider.operator.mirror.application_reconciler import Application
 from eurekube_provider.operator.mirror.concurrent_writes import MOST_CONCURRENT_WRITES, Write, run_writes
 from eurekube_provider.operator.mirror.host_names import ENDPOINT_HOST_NAME_TTL_SECONDS, HostNameCache
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
-from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
+from eurekube_provider.operator.mirror.mirror_writer import (
+    MIRROR_FINALIZER,
+    SINGLE_OBJECT_REFUSAL_CODES,
+    MirrorWriter,
+)
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
 _log = logging.getLogger(__name__)
@@ -52,9 +56,6 @@ REFUSED_APPLICATIONS_THAT_END_ROUND = 8
 
 ORPHAN_FINALIZER = "orphan"
 """Kubernetes' own finalizer of an object that is deleted without its dependents."""
-
-_SINGLE_OBJECT_REFUSAL_CODES = frozenset({400, 403, 404, 409, 413, 422})
-"""HTTP statuses of refusals that may concern a single object, as by a quota, a webhook or an old copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,8 @@ class MirrorReconciler:
             self.applications.restart_hold_times(key)
         round_ = make_round(is_frozen=False)
         self._sync_services_and_slices(round_)
+        if round_.is_brake_released and key not in self.applications.released:
+            self._writer.remove_release_annotation(item, was_held=False)
         self.applications.released.discard(key)
         shown = {one.service for one in round_.shown_services}
         written = [service for name, service in round_.services.items() if name in shown]
@@ -324,7 +327,7 @@ class MirrorReconciler:
                 refused.append(error)
                 refused_before.add(application)
                 if (
-                    error.status_code not in _SINGLE_OBJECT_REFUSAL_CODES
+                    error.status_code not in SINGLE_OBJECT_REFUSAL_CODES
                     or len(refused) >= REFUSED_APPLICATIONS_THAT_END_ROUND
                 ):
                     raise

@@ -31,6 +31,7 @@ STUCK_MIRROR_REASONS = frozenset(
 HARMLESS_MIRROR_REASONS = frozenset(
     {
         MirrorCondition.PAUSED,
+        MirrorCondition.NOT_CALLED,
         MirrorCondition.ADDRESS_REFUSED,
         MirrorCondition.UNRESOLVABLE,
         MirrorCondition.NO_PORT,

@@ -15,7 +15,7 @@ from typing import Any
 
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mirror_slices import SlicePlan
+from eurekube_provider.core.mirror_slices import SlicePlan, endpoints_in_slices
 from eurekube_provider.core.objects import MIRROR_LABEL, key_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 MIRROR_FINALIZER = "eurekube.io/mirror"
 """Finalizer that keeps a deleted mirror until its Services and EndpointSlices are gone."""
 
+SINGLE_OBJECT_REFUSAL_CODES = frozenset({400, 403, 404, 409, 413, 422})
+"""HTTP statuses of refusals that may concern a single object, as by a quota, a webhook or an old copy."""
 
 _VERB_SIGNS = {"create": "+", "update": "~", "patch": "~", "delete": "-"}
 _RESOURCE_KINDS = {"services": "Service", "endpointslices": "EndpointSlice"}
@@ -161,20 +163,21 @@ class MirrorWriter:
             and (service["metadata"].get("labels") or {}).get(MIRROR_LABEL) != name
         ]
 
-    def remove_release_annotation(self, mirror: Object) -> None:
+    def remove_release_annotation(self, mirror: Object, *, was_held: bool) -> None:
         """Remove the annotation by which a person released the brake, so that it does not release the next
         hold.
+
+        :param was_held: True if it released endpoints.
         """
+        message = "dry run: would release a mirror's brake on a person's request, keeping the held endpoints"
         if self.is_dry:
-            _log.warning(
-                "dry run: would release a mirror's brake on a person's request, keeping the held endpoints",
-                extra={"mirror": "/".join(key_of(mirror))},
-            )
+            if was_held:
+                _log.warning(message, extra={"mirror": "/".join(key_of(mirror))})
             return
-        _log.warning(
-            "released a mirror's brake on a person's request, removing the held endpoints",
-            extra={"mirror": "/".join(key_of(mirror))},
-        )
+        message = "released a mirror's brake on a person's request, removing the held endpoints"
+        if not was_held:
+            message = "taking a mirror's release annotation off: no endpoint is held"
+        _log.warning(message, extra={"mirror": "/".join(key_of(mirror))})
         body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
         try:
             self._access.request(
@@ -192,8 +195,16 @@ class MirrorWriter:
         """Delete a mirror's Service if it still is as it was read."""
         self._delete(SERVICES, service, self._objects.services)
 
-    def write_slices(self, plan: SlicePlan) -> None:
-        """Write the slices of one Service: create first, then update, then delete."""
+    def write_slices(self, plan: SlicePlan) -> KubernetesError | None:
+        """Write the slices of one Service: create first, then update, then delete.
+
+        Where a new slice is refused, as by a quota, the others are written all the same, but for those that
+        hold an instance of the refused one: it would have no place.
+
+        :returns: the first refusal.
+        """
+        refusal: KubernetesError | None = None
+        ids_without_place = set[str]()
         for body in plan.creations:
             path = ENDPOINT_SLICES.path(body["metadata"]["namespace"])
             try:
@@ -202,13 +213,28 @@ class MirrorWriter:
                 if error.reason == "AlreadyExists":
                     with self._lock:
                         self._taken.add(key_of(body))
-                raise
-            self._put_written(self._objects.slices, answer)
+                if error.status_code not in SINGLE_OBJECT_REFUSAL_CODES:
+                    raise
+                refusal = refusal or error
+                ids_without_place |= {one.instance_id for one in endpoints_in_slices([body])}
+            else:
+                self._put_written(self._objects.slices, answer)
+
+        def may_be_written(item: Mapping[str, Any]) -> bool:
+            held = self._objects.slices.get(*key_of(item)) if ids_without_place else None
+            return held is None or ids_without_place.isdisjoint(
+                one.instance_id for one in endpoints_in_slices([held])
+            )
+
         for body in plan.updates:
-            path = ENDPOINT_SLICES.path(*key_of(body))
-            self._put_written(self._objects.slices, self._send("endpointslices", "update", path, body, body))
+            if may_be_written(body):
+                path = ENDPOINT_SLICES.path(*key_of(body))
+                answer = self._send("endpointslices", "update", path, body, body)
+                self._put_written(self._objects.slices, answer)
         for item in plan.deletions:
-            self.delete_slice(item)
+            if may_be_written(item):
+                self.delete_slice(item)
+        return refusal
 
     def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a mirror's slice if it still is as it was read."""

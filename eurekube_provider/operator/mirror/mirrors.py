@@ -51,6 +51,9 @@ MOST_WRITING_RECONCILES_PER_READING = 8
 writer, such as a webhook, changes the written objects: this must not cause endless writes.
 """
 
+LOOKUP_MERGE_SECONDS = 1.0
+"""Seconds after the news of a host name until mirrors are reconciled: each write is sent to every node."""
+
 WRITE_PAUSE_SECONDS = 30.0
 """Seconds without writes after :data:`MOST_WRITING_RECONCILES_PER_READING`, unless Eureka is read sooner."""
 
@@ -94,7 +97,7 @@ class MirrorController:
         self._queue: WorkQueue[MirrorKey] = WorkQueue()
         self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
         self._writer = MirrorWriter(access, self.objects, is_dry=is_dry)
-        self._names = HostNameCache(self._enqueue_all)
+        self._names = HostNameCache(self._enqueue_after_lookup)
         # One lookup at a time, which delays no lookup for endpoints.
         self._called_names = HostNameCache(
             lambda: None, ttl_seconds=COMPARED_HOST_NAME_TTL_SECONDS, threads=1, are_needed=False
@@ -150,18 +153,26 @@ class MirrorController:
         self._enqueue_all()
 
     def reconcile_all_once(self, stop: threading.Event, give_up_at: float) -> list[MirrorKey]:
-        """Reconcile every mirror once, and wait until all are done.
+        """Reconcile every mirror once, or twice if host names were looked up, and wait until all are done.
 
-        :param give_up_at: when to go on with what was listed, by the monotonic clock.
+        :param give_up_at: when to go on with what was listed and looked up, by the monotonic clock.
         :returns: the keys of the mirrors that existed.
         """
         while not self.objects.are_listed and time.monotonic() < give_up_at and not stop.wait(0.02):
             pass
         keys = self.objects.mirror_keys()
         self.lead()
+        self._wait_until_idle(stop)
+        while self._names.is_looking_up and time.monotonic() < give_up_at and not stop.wait(0.02):
+            pass
+        if self._names.version:
+            self._enqueue_all()
+            self._wait_until_idle(stop)
+        return keys
+
+    def _wait_until_idle(self, stop: threading.Event) -> None:
         while not self._queue.is_idle and not stop.wait(0.02):
             pass
-        return keys
 
     def pause_and_check_idle(self) -> bool:
         """Begin no reconcile until :meth:`lead`; return True once all reconciles that were begun have
@@ -235,6 +246,15 @@ class MirrorController:
         for key in self.objects.mirror_keys():
             self._queue.add(key)
 
+    def _enqueue_after_lookup(self) -> None:
+        """Queue the mirrors, since a host name has other addresses: a moment later, as many names may have.
+
+        What is written then is no fight with another writer.
+        """
+        for key in self.objects.mirror_keys():
+            self._clear_write_pause(key)
+            self._queue.add_after(key, LOOKUP_MERGE_SECONDS)
+
     def _enqueue_mirrors_of_service(self, service: Object) -> None:
         """Queue the mirrors that a changed Service names, since a person may have opted in or out."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
@@ -285,13 +305,14 @@ class MirrorController:
         if self._rounds[key] < MOST_WRITING_RECONCILES_PER_READING or self._is_being_deleted(key):
             return False
         now = time.monotonic()
-        if key not in self._writes_paused_until:
-            self._writes_paused_until[key] = now + WRITE_PAUSE_SECONDS
+        until = self._writes_paused_until.get(key)  # any thread may clear it
+        if until is None:
+            until = self._writes_paused_until[key] = now + WRITE_PAUSE_SECONDS
             _log.warning(
                 "stopped writing a mirror's objects until Eureka's next list: another writer changes them",
                 extra={"mirror": "/".join(key)},
             )
-        left = self._writes_paused_until[key] - now
+        left = until - now
         if left <= 0.0:
             self._clear_write_pause(key)
             return False

@@ -22,7 +22,7 @@ from eurekube_provider.core.stack_refresh import (
     find_ready_endpoints,
     group_addresses_by_service,
 )
-from eurekube_provider.core.syncer import Selector
+from eurekube_provider.core.syncer import Selector, has_annotation
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
@@ -56,7 +56,8 @@ class StackRefreshEntry:
     :ivar last_run_endpoints: the endpoints that the last run was for; None if another process began that run.
     :ivar braked_since: time since when the brake holds a run back, as its endpoints look like a broken
         source; None if it holds none back.
-    :ivar is_brake_released: True if a person confirmed the change with the release annotation.
+    :ivar is_brake_released: True if a person confirmed the change with the release annotation;
+        ``is_release_spent`` if nothing was held that it could release.
     """
 
     refresh_object: Object
@@ -70,6 +71,7 @@ class StackRefreshEntry:
     last_run_endpoints: ReadyEndpoints | None = None
     braked_since: float | None = None
     is_brake_released: bool = False
+    is_release_spent: bool = False
 
     @property
     def uid(self) -> str:
@@ -161,8 +163,10 @@ class StackRefreshEntry:
             if wanted_digest == self.schedule.served_digest
             else self._broken_source_sentence(endpoints, seen_terminating)
         )
-        self.is_brake_released = bool(doubt) and RELEASE_BRAKE_ANNOTATION in (
-            self.refresh_object["metadata"].get("annotations") or {}
+        is_annotated = has_annotation(self.refresh_object, RELEASE_BRAKE_ANNOTATION)
+        self.is_brake_released, self.is_release_spent = (
+            is_annotated and bool(doubt),
+            is_annotated and not doubt,
         )
         if not doubt or self.is_brake_released:
             self.braked_since = None

@@ -348,6 +348,9 @@ class StackRefreshController:
         due = entry.compare_with_last_run(
             now, self._selected, self._seen_terminating, self._earliest_run_at(entry)
         )
+        if entry.is_release_spent:
+            entry.is_release_spent = False
+            self._remove_release_annotation(key, was_held=False)
         if entry.state.is_braked and not was_braked:
             why = entry.state.synced
             self._events.record(entry.refresh_object, EventType.WARNING, why.reason, why.text)
@@ -389,7 +392,7 @@ class StackRefreshController:
             RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry), run
         )
         if is_released:
-            self._remove_release_annotation(key)
+            self._remove_release_annotation(key, was_held=True)
 
     def _record_run_end(self, ended: FinishedRun) -> None:
         """Record the end of a run, unless another replica has taken its StackRefresh over."""
@@ -445,12 +448,15 @@ class StackRefreshController:
         entry.is_status_unwritten = False
         return True
 
-    def _remove_release_annotation(self, key: RefreshKey) -> None:
-        """Remove the release annotation, so that it does not release the next braked run as well."""
-        _log.warning(
-            "released the brake, as the release annotation asks: running the stack",
-            extra={"refresh": "/".join(key)},
-        )
+    def _remove_release_annotation(self, key: RefreshKey, *, was_held: bool) -> None:
+        """Remove the release annotation, so that it does not release the next braked run as well.
+
+        :param was_held: True if it released a run.
+        """
+        message = "released the brake, as the release annotation asks: running the stack"
+        if not was_held:
+            message = "taking the release annotation off: no run is held"
+        _log.warning(message, extra={"refresh": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}
             self._access.request(

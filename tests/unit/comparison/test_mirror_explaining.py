@@ -61,6 +61,20 @@ def test_each_instance_says_whether_it_is_called() -> None:
     assert found.to_dict()["instances"][1]["shown"] == "not called"
 
 
+def test_what_the_service_cannot_call_says_why() -> None:
+    """A ready endpoint that the operator reports as NotCalled is explained by its words."""
+    said = "REVIEW vm-1 is not called at 192.0.2.1: the Service review has no IPv4 address"
+    slices = (mirror_slice("review", ("vm-1", "192.0.2.1", True), ("vm-2", "192.0.2.2", True)),)
+    found = explained(
+        vm(1), vm(2), item=mirror("review", mirror_status(NotCalled=said)), slices=slices
+    ).instances
+    assert [(one.instance_id, one.use) for one in found] == [
+        ("vm-1", ServiceUse.NOT_CALLED),
+        ("vm-2", ServiceUse.CALLED),
+    ]
+    assert "has no IPv4 address" in found[0].why
+
+
 @pytest.mark.parametrize(
     ("one", "status", "why"),
     [

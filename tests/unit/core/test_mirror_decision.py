@@ -176,6 +176,9 @@ ROWS = {
     "somebody wrote a slice for it": Row(
         situation("a", service=ours(), foreign_slices=("review-1",)), SHOWS, "a", ["ForeignEndpoints"]
     ),
+    "somebody made it an alias": Row(
+        situation("a", service=ours(type="ExternalName", externalName="x.example")), SHOWS, "a", ["NotCalled"]
+    ),
     # Eureka is silent.
     "it is silent": Row(situation("a", "abc", is_eureka_silent=True, absent="bc"), SHOWS, "abc"),
     "it is silent, and a slice is gone": Row(situation("abc", "", is_eureka_silent=True), SHOWS, "abc"),
@@ -250,6 +253,34 @@ def test_how_a_service_is_changed(
     )
     assert found.service is not None
     assert has_cluster_ip_of_form(found.service, mirror.form)
+
+
+UNCALLED_ROWS = [
+    (MIRROR, ours(), ""),
+    (MIRROR, ours(ipFamilies=["IPv4"]), ""),
+    (MIRROR, ours(ipFamilies=["IPv6"]), "has no IPv4 address"),
+    (HEADLESS, ours(HEADLESS, ipFamilies=["IPv6"]), ""),
+    (MIRROR, ours(internalTrafficPolicy="Local"), "on the caller's own node alone"),
+    (HEADLESS, ours(HEADLESS, internalTrafficPolicy="Local"), ""),
+    (MIRROR, ours(type="ExternalName", externalName="x.example"), "is an alias of x.example"),
+    (MIRROR, ours(port="web"), ""),
+    (ADDED, person("legacy"), ""),
+    (ADDED, person("legacy", port="any"), ""),
+    (ADDED, person("legacy", port="https"), "has no port named http"),
+]
+"""A mirror, its Service, and a part of the reason why that calls no instance; empty where it does."""
+
+
+@pytest.mark.parametrize(("mirror", "service", "why"), UNCALLED_ROWS)
+def test_what_a_service_does_not_call_is_not_ready(mirror: Mirror, service: dict[str, Any], why: str) -> None:
+    """An endpoint that its Service cannot call stays, is named, and does not count as ready."""
+    own, persons = (None, service) if mirror is ADDED else (service, None)
+    seen = situation("a", mirror=mirror, service=own, service_of_any_owner=persons)
+    decision = decide_mirrored_service(seen)
+    counts = decision.endpoint_counts(seen)
+    assert (counts.endpoints, counts.ready) == (1, int(not why))
+    assert [one.reason for one in decision.problems] == ["NotCalled"] * bool(why)
+    assert all(why in one.message for one in decision.problems)
 
 
 @pytest.mark.parametrize(

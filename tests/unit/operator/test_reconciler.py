@@ -1185,9 +1185,7 @@ def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The release annotation lets held removals go and is taken off; while nothing is held the annotation
-    stays.
-    """
+    """The release annotation lets held removals go and is taken off."""
     bodies: list[Any] = []
 
     def request(_: object, method: str, path: str, **more: Any) -> None:
@@ -1199,14 +1197,36 @@ def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(KubeAccess, "request", request)
     scene = Scene()
     scene.set_endpoints(a=READY, b=READY)
+    scene.endpoints(WEB)
+    assert scene.reconcile() == []
+    assert bodies == []
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {**scene.syncer["metadata"], "annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}
     syncers.apply_event("MODIFIED", {**scene.syncer, "metadata": metadata})
-    assert scene.reconcile() == []
-    assert bodies == []
-    scene.endpoints(WEB)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER] * 2
     assert bodies == [{"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}]
+
+
+def test_a_release_that_comes_too_late_releases_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release annotation that finds nothing held, as after the brake's minute, is taken off, once all that
+    is desired is known: the next removals are held.
+    """
+    bodies: list[Any] = []
+    monkeypatch.setattr(KubeAccess, "request", lambda *_, **more: bodies.append(more["body"]))
+    scene = Scene()
+    scene.set_endpoints(a=READY, b=READY)
+    (syncers,) = scene.played.sources.syncers.reflectors
+    metadata = {**scene.syncer["metadata"], "annotations": {RELEASE_BRAKE_ANNOTATION: "now"}}
+    annotated = {**scene.syncer, "metadata": metadata}
+    syncers.apply_event("MODIFIED", {**annotated, "spec": {**annotated["spec"], "paused": True}})
+    assert scene.reconcile() == []
+    assert bodies == [], "a paused syncer holds what nobody can tell yet"
+    syncers.apply_event("MODIFIED", annotated)
+    assert scene.reconcile() == []
+    assert bodies == [{"metadata": {"annotations": {RELEASE_BRAKE_ANNOTATION: None}}}]
+    syncers.apply_event("MODIFIED", scene.syncer)
+    scene.endpoints(WEB)
+    assert scene.reconcile() == []
 
 
 def test_who_may_not_write_begins_nothing() -> None:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
-from eurekube_provider.core.model import Port
+from eurekube_provider.core.model import Port, Status
 from eurekube_provider.core.registry import Failing, Healthy
 from tests.unit.operator.mirror.others import ChoosyApi, changed_by_others, slice_path
-from tests.unit.operator.mirror.stage import KEY, Stage, instance, one
+from tests.unit.operator.mirror.stage import KEY, Api, Stage, instance, one
 
 SERVICE = "/api/v1/namespaces/shop/services/review"
+
+
+class UnpatchableApi(Api):
+    """An API server in memory whose webhook refuses each patch of a Service with ``status``; 0 for none."""
+
+    status = 0
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Refuse a patch of a Service; carry out any other write as Kubernetes does."""
+        if self.status and method == "PATCH" and "/services/" in path:
+            raise KubernetesError("refused", status_code=self.status)
+        return super().request(method, path, _, body, **more)
 
 
 def test_slices_come_before_a_ports_new_name() -> None:
@@ -59,6 +72,63 @@ def test_an_instance_is_at_its_new_port_before_it_leaves_the_old_one() -> None:
         stage.source.listed[0] = replace(stage.source.listed[0], port=after)
         stage.reconcile()
         assert stage.api.writes == [f"PUT {paths[after.number]}", f"PUT {paths[before.number]}"]
+
+
+def test_a_slice_that_is_refused_keeps_no_other_from_eureka() -> None:
+    """While a quota refuses new slices, instances leave the slices that stand; an instance whose new place is
+    refused stays where it was.
+    """
+    stage = Stage(api=(api := ChoosyApi()))
+    moves = [replace(instance(number), port=Port(8081)) for number in (4, 5)]
+    stage.source.listed = [*(instance(number) for number in (1, 2, 3)), *moves]
+    stage.reconcile()
+    api.refused = {"endpointslices": 403}
+    stage.source.listed = [
+        replace(instance(2), status=Status.OUT_OF_SERVICE),
+        *(replace(instance(number), port=Port(8082)) for number in (4, 9)),
+    ]
+    stage.source.gone = {("REVIEW", "vm-1"), ("REVIEW", "vm-5")}
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    shown = {"192.0.2.2": False, "192.0.2.3": True, "192.0.2.4": True, "192.0.2.5": True}
+    assert stage.shows() == shown, "vm-5 shares a slice with vm-4, which has no other place"
+    stage.now += 301.0
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    assert "192.0.2.3" not in stage.shows(), "the time of what vanished without proof goes on"
+    api.refused.clear()
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.2": False, "192.0.2.4": True, "192.0.2.9": True}
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_a_service_that_is_refused_keeps_its_slices_with_eureka(status: int) -> None:
+    """While a webhook refuses a change of the Service, such as another port, its slices follow Eureka."""
+    stage = Stage(api=(api := UnpatchableApi()))
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    api.status = status
+    secure = replace(instance(3), secure_port=Port(8443))
+    stage.source.listed, stage.source.gone = [instance(2), secure], {("REVIEW", "vm-1")}
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    assert stage.shows() == {"192.0.2.2": True, "192.0.2.3": True}
+    stage.edited(application="review", portName="web")
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    assert [each["name"] for each in service["spec"]["ports"]] == ["http"]
+    called = {
+        each["addresses"][0]
+        for path, item in api.objects.items()
+        if "/endpointslices/" in path and any(port["name"] == "http" for port in item["ports"])
+        for each in item["endpoints"]
+    }
+    assert called == {"192.0.2.2", "192.0.2.3"}, "the Service finds endpoints by the name that it has"
+    api.status = 0
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.2": True, "192.0.2.3": True}
 
 
 def test_others_finalizers_stay_on_a_slice() -> None:

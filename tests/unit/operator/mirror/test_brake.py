@@ -202,6 +202,24 @@ def test_a_person_releases_once(is_elsewhere: bool) -> None:
     assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["annotations"] == {}
 
 
+def test_a_release_that_comes_too_late_releases_nothing_later() -> None:
+    """A release annotation that finds nothing held is taken off once Eureka answers: the next hold stands."""
+    stage = shown(Stage(), 1, 2)
+    stage.source.state = Failing(RegistryUnreachable("no answer"), since=0.0, lasts=True)
+    release_brake(stage)
+    stage.reconcile()
+    assert "PATCH eurekamirrors/legacy" not in stage.api.writes, "what is held is not known yet"
+    stage.source.state = Healthy()
+    stage.reconcile()
+    assert stage.api.writes == ["PATCH eurekamirrors/legacy"]
+    item = stage.api.objects[MIRRORS.path(*KEY)]
+    assert item["metadata"]["annotations"] == {}
+    one(stage.objects.mirrors).apply_event("MODIFIED", copy.deepcopy(item))
+    stage.source.listed, stage.source.absent = [], {*ALL}
+    assert stage.problem("Braked")
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
+
+
 def test_a_release_that_was_begun_is_finished() -> None:
     """When the API server refuses one removal, the next reconcile repeats it, although the annotation is
     gone.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -118,6 +121,61 @@ def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
     released.set()
     wait_until(lambda: names.addresses_of("slow") == ("192.0.2.1",), "the answer", 10.0)
     names.close()
+
+
+def test_names_that_time_out_keep_no_other_waiting() -> None:
+    """Names of a zone whose servers do not answer take a time-out each; others are looked up meanwhile."""
+    hangs, answers = threading.Event(), threading.Event()
+
+    def look_up_slowly(name: str) -> tuple[str, ...]:
+        if name == "good":
+            return ("192.0.2.1",)
+        if answers.is_set():
+            hangs.wait(10.0)
+        raise OSError("timed out")
+
+    names = HostNameCache(lambda: None, look_up_slowly, ttl_seconds=0.0)
+    bad = [f"bad-{number}" for number in range(8)]
+    for name in bad:
+        names.addresses_of(name)
+    wait_until(lambda: all(names.failure_text_of(name) for name in bad), "their first failures", 10.0)
+    answers.set()
+    for name in bad:
+        names.addresses_of(name)
+    try:
+        wait_until(lambda: names.addresses_of("good") == ("192.0.2.1",), "the other one's address", 5.0)
+    finally:
+        hangs.set()
+        names.close()
+
+
+def resolver(answers: dict[socket.AddressFamily, str | int]) -> Callable[..., list[Any]]:
+    """Return a ``getaddrinfo`` with an address, or the number of an error, for each family."""
+
+    def getaddrinfo(_: str, __: None, family: socket.AddressFamily, ___: object) -> list[Any]:
+        answer = answers[family]
+        if isinstance(answer, int):
+            raise socket.gaierror(answer, "no answer")
+        return [(family, socket.SOCK_STREAM, 6, "", (answer, 0))]
+
+    return getaddrinfo
+
+
+def test_a_family_that_was_not_answered_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with addresses of both families has its IPv4 one; where only that question fails, the lookup
+    fails, and the last good answer is kept.
+    """
+    both: dict[socket.AddressFamily, str | int] = {
+        socket.AF_INET: "192.0.2.1",
+        socket.AF_INET6: "2001:db8::1",
+    }
+    monkeypatch.setattr(socket, "getaddrinfo", resolver(both))
+    assert look_up("vm-1.example") == ("192.0.2.1",)
+    monkeypatch.setattr(socket, "getaddrinfo", resolver({**both, socket.AF_INET: socket.EAI_AGAIN}))
+    with pytest.raises(OSError, match="no answer"):
+        look_up("vm-1.example")
+    monkeypatch.setattr(socket, "getaddrinfo", resolver({**both, socket.AF_INET: socket.EAI_NONAME}))
+    assert look_up("vm-1.example") == ("2001:db8::1",)
 
 
 def test_addresses_of_a_name_are_in_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.networks import parse_networks
 from eurekube_provider.core.objects import ATTACH_MIRROR_ANNOTATION, MIRROR_LABEL
 from eurekube_provider.eureka.connection import Connection
@@ -227,6 +229,34 @@ def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_a_single_pass_resolves_host_names(is_dry: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single pass waits for the lookups of host names, and shows the instances; it says so of a name that
+    does not resolve.
+    """
+
+    def getaddrinfo(name: str, *_: object) -> list[Any]:
+        time.sleep(0.2)
+        if name == "vm-2":
+            raise socket.gaierror(socket.EAI_AGAIN, "timed out")
+        return [(None, None, 6, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    scene = Scene(is_dry=is_dry)
+    scene.made()
+    scene.source.listed = [Instance("review", f"vm-{one}", f"vm-{one}", "", Port(8080)) for one in (1, 2)]
+    scene.mirrors.start()
+    scene.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
+    (report,) = scene.mirrors.reports().values()
+    scene.end()
+    assert report.ready == 1
+    assert [each.split("-")[0] for _, writes in scene.written for each in writes][
+        -1
+    ] == "+ EndpointSlice review"
+    assert "vm-1" not in report.problems["Unresolvable"].message
+    assert "could not be resolved ([Errno" in report.problems["Unresolvable"].message
+
+
 def test_a_dry_run_removes_and_changes_nothing() -> None:
     """A dry run leaves existing Services and slices as they are, and reports what it would remove."""
     scene = Scene()
@@ -316,6 +346,28 @@ def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.Mon
     scene.mirrors.lead()
     wait_until(lambda: scene.says("Synced") == "False", "what is wrong", 20.0)
     assert "KubernetesError" in dict(scene.events.recorded)
+
+
+def test_many_host_names_are_no_fight(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that are resolved one after the other make few writes, and no pause as after a fight."""
+
+    def getaddrinfo(name: str, *_: object) -> list[Any]:
+        number = int(name.removeprefix("vm-"))
+        time.sleep(0.01 * number)
+        return [(None, None, 6, "", (f"192.0.2.{number}", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    numbers = range(1, 61)
+    scene.source.listed = [Instance("review", f"vm-{one}", f"vm-{one}", "", Port(8080)) for one in numbers]
+
+    def count_shown() -> int:
+        slices = [item for path, item in scene.api.objects.items() if "/endpointslices/" in path]
+        return sum(len(item["endpoints"]) for item in slices)
+
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: count_shown() == len(numbers), "all of them", 20.0)
+    assert sum(scene.mirrors.write_counts.values()) <= 12
 
 
 def test_a_fight_with_a_webhook_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

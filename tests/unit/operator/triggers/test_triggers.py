@@ -699,6 +699,19 @@ def test_a_person_releases_the_brake(played: Played) -> None:
     played.wait(lambda: played.api.taken_off == [{"eurekube.io/release-brake": None}], "the annotation to go")
 
 
+def test_a_release_that_comes_too_late_releases_nothing_later(played: Played) -> None:
+    """A release annotation that finds nothing held is taken off: the next suspicious change is held."""
+    played.addresses = ["10.0.0.1", "10.0.0.2"]
+    played.put()
+    played.wait_synced(1)
+    played.put(_annotations={"eurekube.io/release-brake": "now"})
+    played.wait(lambda: played.api.taken_off == [{"eurekube.io/release-brake": None}], "the annotation to go")
+    played.put(_annotations={})
+    played.scale()
+    played.wait(lambda: played.condition("Braked")[0] == "True", "Braked")
+    assert len(played.runs) == 1
+
+
 def test_who_leads_next_brakes_as_well(played: Played) -> None:
     """The next leader learns from the status how many addresses the last run had."""
     played.addresses = ["10.0.0.1", "10.0.0.2"]
