@@ -65,7 +65,7 @@ class Project:
             names = sorted(each.name.removeprefix("Pulumi.").removesuffix(".yaml") for each in files)
             known = ", ".join(names) or "none"
             raise ConfigurationError(
-                f"there is no stack {stack!r}: {file} does not exist; there are {known}. Name another one with"
+                f"there is no stack {stack!r}: {file} does not exist; there are {known}. Name another with"
                 " --stack, or make that file; an empty one will do"
             )
         written = {

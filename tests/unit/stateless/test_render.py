@@ -814,7 +814,7 @@ def test_a_configuration_that_is_no_object_is_named(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: p\n")
     project = Project.load(tmp_path)
     with pytest.raises(
-        ConfigurationError, match=r"no stack 'dev': .*Pulumi.dev.yaml .* an empty one will do"
+        ConfigurationError, match=r"no stack 'dev': .*Pulumi.dev.yaml .*an empty one will do"
     ):
         project.configuration("dev", {})
     (tmp_path / "Pulumi.dev.yaml").write_text("config: [eurekube:url]\n")
