@@ -60,12 +60,12 @@ def cluster_name_findings(
     settings: Settings,
     uid: str,
     notes: LeaseNotes,
-    instances: Iterable[Instance],
+    instances: Sequence[Instance],
     *,
     are_all_listed: bool = True,
 ) -> Iterator[NameFinding]:
-    """Yield findings on registrations under other names of the cluster, and on a cluster name that is not
-    set.
+    """Yield findings on registrations under other names of the cluster, on a cluster name that another
+    cluster uses, and on one that is not set.
 
     A pure function.
 
@@ -75,6 +75,21 @@ def cluster_name_findings(
     :param are_all_listed: False if a Eureka could not be read, so that nobody can count them.
     """
     name = settings.cluster_name or default_cluster_name(uid)
+    cluster = Cluster(name, uid)
+    theirs = [
+        one
+        for one in instances
+        if (one.metadata.get(CLUSTER_UID_KEY) or uid) != uid
+        and cluster.parse_syncer_of_this_cluster(one.owner)
+    ]
+    if theirs and not settings.take_over_cluster:
+        said = (
+            f"another cluster has {format_count(len(theirs))} under this name, with the UID"
+            f" {printable(theirs[0].metadata[CLUSTER_UID_KEY])}: an operator of this cluster does not start."
+            " Set another --cluster-name; or, if this cluster was rebuilt and the other is gone,"
+            " --take-over-cluster true"
+        )
+        yield NameFinding("name", name, said)
     owners = [parse_owner(one.owner) for one in instances if one.metadata.get(CLUSTER_UID_KEY) == uid]
     ours = [
         one for one in owners if isinstance(one, ClusterOwner) and settings.watches_namespace(one.namespace)

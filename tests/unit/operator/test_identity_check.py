@@ -77,6 +77,10 @@ def test_all_that_belongs_to_one_other_name_is_said() -> None:
     ((is_warning, said),) = findings_of([*earlier, *registered("east")], cluster_name="east")
     assert (is_warning, "another operator calls the cluster so" in said) == (False, True)
     assert findings_of(registered("other", uid="uid-2"), cluster_name="east") == []
+    ((is_warning, said),) = findings_of(registered("east", 2, uid="uid-2"), cluster_name="east")
+    assert (is_warning, "has 2 instances under this name, with the UID uid-2" in said) == (True, True)
+    assert "does not start. Set another --cluster-name" in said
+    assert findings_of(registered("east", uid="uid-2"), cluster_name="east", take_over_cluster=True) == []
     assert (
         findings_of(registered("earlier", namespace="pay"), cluster_name="east", watch_namespaces=("shop",))
         == []
