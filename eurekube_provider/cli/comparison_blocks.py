@@ -40,13 +40,17 @@ _TONE_BY_SEVERITY = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.WARNING, S
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """The result of ``eurekube status``, at a Unix time."""
+    """The result of ``eurekube status``, at a Unix time.
+
+    :ivar unknown_applications: the applications that were asked for and that nothing read has.
+    """
 
     inventory: Inventory
     comparisons: Sequence[Comparison]
     findings: Sequence[StatusFinding]
     mirrors: Sequence[MirrorState] = ()
     now_seconds: float = 0.0
+    unknown_applications: Sequence[str] = ()
 
     @property
     def needs_attention(self) -> bool:
@@ -109,10 +113,12 @@ def build_status_report(
         if not wanted or any(one.shows_application(name) for name in wanted)
     ]
     findings = status_findings(every, others, mirrors)
+    known = {one.application for one in every}
+    unknown = [name for name in wanted - known if not any(one.shows_application(name) for one in mirrors)]
     if only_differing:
         every = [one for one in every if one.state.needs_attention]
         mirrors = [one for one in mirrors if one.state.needs_attention]
-    return StatusReport(inventory, every, findings, mirrors, now)
+    return StatusReport(inventory, every, findings, mirrors, now, sorted(unknown))
 
 
 def status_blocks(status: StatusReport) -> Iterable[Block]:

@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     }
     unknown = set(syncers) - {"/".join(one.key) for one in chosen} - unplanned.keys()
     for name in sorted(unknown):
-        print_error_line(f"eurekube plan: there is no syncer {name}")
+        hint = "" if "/" in name else ": a syncer is named by NAMESPACE/NAME"
+        print_error_line(f"eurekube plan: there is no syncer {name}{hint}")
     for name, reason in unplanned.items():
         print_error_line(f"eurekube plan: syncer {name} could not be planned: {reason}")
     document = {"syncers": list(map(_plan_to_dict, chosen)), "notPlanned": unplanned}

@@ -7,6 +7,7 @@ import argparse
 from eurekube_provider.cli.comparison_blocks import build_status_report, status_blocks
 from eurekube_provider.cli.inventory_options import add_inventory_options, exit_code, read_inventory
 from eurekube_provider.cli.output import OutputFormat, print_output
+from eurekube_provider.cli.terminal import print_error_line
 
 DESCRIPTION = """\
 Show what Kubernetes has and what Eureka has of each application, side by side: what is wrong first, with one
@@ -22,7 +23,7 @@ the operator wrote into conditions: too short a drain, a registration of their o
 dead. `eurekube doctor` reads pods.
 
   Exit code: 0 all that was looked at is in sync
-             1 something is not
+             1 something is not, or an application that was asked for is not there
              2 Kubernetes or Eureka is missing or could not be read, or wrong usage
 """
 
@@ -43,4 +44,6 @@ def run(options: argparse.Namespace) -> int:
     inventory = read_inventory("status", options)
     status = build_status_report(inventory, options.applications, only_differing=options.differences)
     print_output(OutputFormat(options.output), status.to_dict(), status_blocks(status))
-    return exit_code(status.inventory, differs=status.needs_attention)
+    for name in status.unknown_applications:
+        print_error_line(f"eurekube status: nothing that was read has an application {name}")
+    return exit_code(status.inventory, differs=status.needs_attention or bool(status.unknown_applications))

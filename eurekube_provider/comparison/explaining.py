@@ -13,6 +13,7 @@ from eurekube_provider.core.identity import SELF_RENEWER_VALUE
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, endpoint_state, is_ready, is_terminating
 from eurekube_provider.core.registry_kinds import registry_kind_of_instance
+from eurekube_provider.core.served import last_renewed_unix
 from eurekube_provider.core.syncer import Mode, Syncer
 
 
@@ -198,9 +199,9 @@ def _describe_renewer(instance: Instance, manager: Manager) -> str:
 def _describe_last_renewals(observed: InstanceObservation, now_ms: float) -> str:
     duration = observed.instance.lease.duration_seconds
     ages = {
-        url: (now_ms - one.lease_ends_ms) / 1000 + duration
+        url: now_ms / 1000 - at
         for url, one in observed.by_server.items()
-        if one is not None and one.lease_ends_ms is not None
+        if one is not None and (at := last_renewed_unix(one)) is not None
     }
     if not ages:
         return "no server says"

@@ -80,8 +80,8 @@ class FindingName(StrEnum):
 
 REMEDY_BY_OBSERVED_REASON: Mapping[str, str] = {
     ObservedReason.NOT_LOOKED_AT: (
-        "start an operator that serves this namespace; if one runs, read its log, and run"
-        " `eurekube operator --check`, which names each right that is missing"
+        "start an operator that serves this namespace; if one runs, read its log: its self-check names each"
+        " right that is missing"
     ),
     ObservedReason.DIFFERS: (
         "wait half a minute, since Eureka's list may be that old; if it stays, read the operator's log"
@@ -116,7 +116,7 @@ REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
     ),
     FindingName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
     FindingName.OPERATOR_NOT_READY: (
-        "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
+        "wait; if it stays, read the operator's log: its self-check tries each right and each Eureka"
     ),
     FindingName.OPERATOR_AWAY: (
         "start the operator, or find out why its pods do not run: describe its Deployment with kubectl, and "
@@ -131,7 +131,7 @@ REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
         "add the namespaces to --watch-namespace of the operator, or start one that watches them"
     ),
     FindingName.KUBERNETES_UNREAD: (
-        "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"
+        "wait; if it stays, read the operator's log: its self-check names each right that is missing"
     ),
 }
 

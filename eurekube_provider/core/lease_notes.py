@@ -61,7 +61,8 @@ class LeaseNotes:
     :ivar previous_cluster_names: former names of the cluster, the latest first.
     :ivar watched_namespaces: the watched namespaces; :data:`ALL_NAMESPACES` alone for all.
     :ivar is_cluster_name_given: True if the operator's settings give the cluster's name.
-    :ivar dropped_namespaces: namespaces that were watched before, and are no longer.
+    :ivar dropped_namespaces: namespaces that were watched before, and are no longer; with
+        :data:`ALL_NAMESPACES` among them all were, and nobody has named those yet.
     """
 
     operator: str = ""
@@ -83,12 +84,19 @@ class LeaseNotes:
             self, cluster_name=name, previous_cluster_names=tuple(before)[:MAX_PREVIOUS_CLUSTER_NAMES]
         )
 
-    def with_watched_namespaces(self, namespaces: tuple[str, ...]) -> LeaseNotes:
-        """Return the notes with these watched namespaces, for none with all; others become dropped ones."""
+    def with_watched_namespaces(
+        self, namespaces: tuple[str, ...], namespaces_of_all: Iterable[str] | None = None
+    ) -> LeaseNotes:
+        """Return the notes with these watched namespaces, for none with all; others become dropped ones.
+
+        :param namespaces_of_all: the names that take the place of :data:`ALL_NAMESPACES` among the dropped
+            ones; None while nobody knows them.
+        """
         before = dict.fromkeys((*self.watched_namespaces, *self.dropped_namespaces))
-        dropped_namespaces = tuple(
-            one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES)
-        )
+        if namespaces_of_all is not None and ALL_NAMESPACES in before:
+            del before[ALL_NAMESPACES]
+            before |= dict.fromkeys(namespaces_of_all)
+        dropped_namespaces = tuple(one for one in before if namespaces and one not in namespaces)
         return replace(
             self,
             watched_namespaces=namespaces or (ALL_NAMESPACES,),

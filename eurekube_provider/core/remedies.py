@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from eurekube_provider.core.condition_types import Reason, RefreshCondition, RefreshReason, SyncerCondition
 from eurekube_provider.core.registry_kinds import REGISTRY_KINDS
 
+# `eurekube operator --check` from a terminal asks for the rights of whoever types it.
+_READ_SELF_CHECK = "read the operator's log: its self-check names each right that is missing"
+
 SYNCER_REMEDIES: Mapping[str, str] = {
     SyncerCondition.BRAKED: (
         "wait a minute; if the removals are meant, annotate the syncer with eurekube.io/release-brake=now"
@@ -58,7 +61,7 @@ SYNCER_REMEDIES: Mapping[str, str] = {
         "give the operator credentials that the registry accepts, or have it allow what the message names"
     ),
     Reason.EUREKA_REJECTED: "change in the syncer the value that the message names",
-    Reason.KUBERNETES_ERROR: "run eurekube operator --check, which names each right that is missing",
+    Reason.KUBERNETES_ERROR: _READ_SELF_CHECK,
     Reason.FAILED: "read the operator's log, and report it",
     Reason.NOT_ALLOWED: "have the operator's administrators allow the value in the message, or change it",
     Reason.UNKNOWN_EUREKA: (
@@ -67,11 +70,11 @@ SYNCER_REMEDIES: Mapping[str, str] = {
     Reason.INVALID_INSTANCE: "change the value that the message names",
     Reason.NO_MATCHING_SERVICE: "create the Service, or correct spec.selector",
     Reason.EXTERNAL_NAME: "select a Service with endpoints, or register the external host by a Pulumi stack",
-    Reason.NAMESPACE_NOT_READ: "wait; if it stays, run eurekube operator --check",
-    Reason.NODES_NOT_READ: "wait; if it stays, run eurekube operator --check",
-    Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
-    Reason.ROUTES_NOT_READ: "wait; if it stays, run eurekube operator --check",
-    Reason.JOINING: "wait; if it stays, run eurekube operator --check",
+    Reason.NAMESPACE_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
+    Reason.NODES_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
+    Reason.PODS_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
+    Reason.ROUTES_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
+    Reason.JOINING: "wait; if it stays, read the operator's log",
     Reason.LEAVING: "restore the annotation eurekube.io/sync of the Service if it is to stay",
     Reason.SERVICE_REFUSED: "correct the annotation of the Service that the message names",
     Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",

@@ -17,7 +17,7 @@ from eurekube_provider.core.identity import (
     default_cluster_name,
     parse_owner,
 )
-from eurekube_provider.core.lease_notes import LeaseNotes, parse_lease_notes
+from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, parse_lease_notes
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.objects import qualified_name
 from eurekube_provider.core.quoting import printable
@@ -57,18 +57,39 @@ class NameFinding:
 
 
 def cluster_name_findings(
-    settings: Settings, uid: str, notes: LeaseNotes, instances: Iterable[Instance]
+    settings: Settings,
+    uid: str,
+    notes: LeaseNotes,
+    instances: Sequence[Instance],
+    *,
+    are_all_listed: bool = True,
 ) -> Iterator[NameFinding]:
-    """Yield findings on registrations under other names of the cluster, and on a cluster name that is not
-    set.
+    """Yield findings on registrations under other names of the cluster, on a cluster name that another
+    cluster uses, and on one that is not set.
 
     A pure function.
 
     :param uid: UID of the cluster's kube-system namespace.
     :param notes: the notes at the operator's Lease.
     :param instances: the instances that Eureka lists.
+    :param are_all_listed: False if a Eureka could not be read, so that nobody can count them.
     """
     name = settings.cluster_name or default_cluster_name(uid)
+    cluster = Cluster(name, uid)
+    theirs = [
+        one
+        for one in instances
+        if (one.metadata.get(CLUSTER_UID_KEY) or uid) != uid
+        and cluster.parse_syncer_of_this_cluster(one.owner)
+    ]
+    if theirs and not settings.take_over_cluster:
+        said = (
+            f"another cluster has {format_count(len(theirs))} under this name, with the UID"
+            f" {printable(theirs[0].metadata[CLUSTER_UID_KEY])}: an operator of this cluster does not start."
+            " Set another --cluster-name; or, if this cluster was rebuilt and the other is gone,"
+            " --take-over-cluster true"
+        )
+        yield NameFinding("name", name, said)
     owners = [parse_owner(one.owner) for one in instances if one.metadata.get(CLUSTER_UID_KEY) == uid]
     ours = [
         one for one in owners if isinstance(one, ClusterOwner) and settings.watches_namespace(one.namespace)
@@ -93,9 +114,10 @@ def cluster_name_findings(
             )
         yield NameFinding("name", called, said, other not in previous and not counts[name])
     if settings.cluster_name is None:
+        lost = format_count(counts[name]) if are_all_listed else "its instances"
         said = (
             "nobody gave the cluster's name, which is a part of its UID then: an operator that starts while"
-            f" the Kubernetes API does not answer would renew nothing, and {format_count(counts[name])} would"
+            f" the Kubernetes API does not answer would renew nothing, and {lost} would"
             f" {LAPSE_TIME_TEXT}. --cluster-name {name} changes nothing else"
         )
         yield NameFinding("name", name, said, is_warning=False)
@@ -131,12 +153,15 @@ def name_and_namespace_findings(
     lease: tuple[str, str],
     instances: Sequence[Instance],
     read: ReadInstances,
+    *,
+    are_all_listed: bool = True,
 ) -> Iterator[NameFinding]:
     """Yield all findings on names and namespaces; none where the cluster does not answer, which other checks
     report.
 
     :param lease: namespace and name of the operator's Lease.
     :param instances: the instances that Eureka lists.
+    :param are_all_listed: False if a Eureka could not be read.
     """
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
@@ -149,7 +174,7 @@ def name_and_namespace_findings(
         if error.status_code not in (403, 404):  # which the check of rights says, or there is none
             said = f"what the Lease remembers cannot be read: {error}"
             yield NameFinding("name", "/".join(lease), said)
-    yield from cluster_name_findings(settings, uid, notes, instances)
+    yield from cluster_name_findings(settings, uid, notes, instances, are_all_listed=are_all_listed)
     yield from unrenewed_registration_findings(settings.operator_name, instances, read)
     if settings.watch_namespaces:
         cluster = Cluster(settings.cluster_name or default_cluster_name(uid), uid)
@@ -178,7 +203,7 @@ def _namespace_findings(
             near = suggest_name(namespace, known) if known else "no namespace has a syncer"
             said = f"the cluster has no such namespace: is it misspelt in --watch-namespace? {near}"
             yield NameFinding("namespace", namespace, said)
-    dropped_namespaces = {*notes.with_watched_namespaces(tuple(watched)).dropped_namespaces}
+    dropped_namespaces = {*notes.with_watched_namespaces(tuple(watched), known).dropped_namespaces}
     now = time.time()
     for item in syncers_not_watched(items, watched):
         namespace, subject = str(item["metadata"]["namespace"]), f"EurekaSyncer {qualified_name(item)}"
@@ -191,9 +216,9 @@ def _namespace_findings(
         why = not_served_problem(item, there, now, had_instances_there=namespace in dropped_namespaces)
         if why is not None:
             yield NameFinding("namespace", subject, why.text)
-        elif namespace in dropped_namespaces:
+        elif {namespace, ALL_NAMESPACES} & {*notes.watched_namespaces}:
             said = (
-                "the operator of this Lease watched its namespace, and these settings do not: unless another"
+                "the operator of this Lease watches its namespace, and these settings do not: unless another"
                 f" operator serves it, its instances {LAPSE_TIME_TEXT}. Add {namespace} to --watch-namespace"
             )
             yield NameFinding("namespace", subject, said)

@@ -205,7 +205,7 @@ def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:
             raise
         raise ConfigurationError(
             f"it cannot be found out where the Lease {name} of the operator is ({error}): name its namespace"
-            " with --lease-namespace; if no operator can be running any more, do without it: --without-lease"
+            " with --lease-namespace"
         ) from None
     found = sorted(str(one["metadata"]["namespace"]) for one in listed)
     if len(found) > 1:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.lease_notes import (
+    ALL_NAMESPACES,
     LeaseNotes,
     ServerNote,
     add_lease_notes,
@@ -42,15 +43,24 @@ class LeaseMemory:
         self._cluster = cluster
         self._registries = registries
         self._is_long_running = is_long_running
+        self._namespaces_of_all: tuple[str, ...] | None = None
         self._notes = self._complete_from_settings(LeaseNotes())
 
     def previous_cluster_names(self) -> tuple[str, ...]:
         """Return the former names of the cluster, from the settings and the Lease."""
         return self._notes.previous_cluster_names
 
-    def dropped_namespaces(self) -> frozenset[str]:
-        """Return the namespaces that this operator watched before and does not any more."""
-        return frozenset(self._notes.dropped_namespaces)
+    def dropped_namespaces(self, unwatched: Collection[str]) -> frozenset[str]:
+        """Return the namespaces that this operator watched before and does not any more.
+
+        :param unwatched: the namespaces with syncers that it does not watch: if it watched all, it dropped
+            these, and the Lease gets their names.
+        """
+        dropped = frozenset(self._notes.dropped_namespaces)
+        if ALL_NAMESPACES not in dropped:
+            return dropped
+        self._namespaces_of_all = tuple(sorted(unwatched))
+        return dropped.difference([ALL_NAMESPACES]).union(unwatched)
 
     def load_notes(self, metadata: Object) -> None:
         """Replace the copy by the notes in a Lease's metadata, completed from the settings."""
@@ -66,7 +76,7 @@ class LeaseMemory:
         settings = self._settings
         with_cluster_name = found.with_cluster_name(self._cluster.name, settings.previous_cluster_names)
         return replace(
-            with_cluster_name.with_watched_namespaces(settings.watch_namespaces)
+            with_cluster_name.with_watched_namespaces(settings.watch_namespaces, self._namespaces_of_all)
             if self._is_long_running
             else with_cluster_name,
             # A label has no more letters; a longer name is found by the Lease's own.

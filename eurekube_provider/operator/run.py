@@ -228,7 +228,11 @@ def _assemble_parts(
     if run_report is not None and settings.leader_elect and may_be_elsewhere:
         try:
             lease = find_lease_namespace(access, *lease), lease[1]
-        except (ConfigurationError, KubernetesError):
+        except ConfigurationError as error:
+            if is_elected:
+                hint = "if no operator can be running any more, do without it: --without-lease"
+                raise ConfigurationError(f"{error}; {hint}") from None
+        except KubernetesError:
             if is_elected:
                 raise
     duplicates = None

@@ -29,7 +29,7 @@ from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.kube.access import SYNCERS, KubeAccess
+from eurekube_provider.kube.access import SYNCERS, KubeAccess, namespace_exists
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     DERIVED_SYNCER_RULE,
@@ -43,6 +43,7 @@ from eurekube_provider.kube.rights import (
     pulumi_stack_rule,
 )
 from eurekube_provider.operator.identity_check import name_and_namespace_findings
+from eurekube_provider.operator.leadership import find_lease_namespace
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
@@ -172,9 +173,12 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
 def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
     """Check names, by the instances that can be read from each Eureka."""
     instances: list[Instance] = []
+    are_all_listed = True
     for peers in eurekas:
-        with suppress(RegistryError):  # which was said where it was tried
+        try:
             instances += peers.list_instances()
+        except RegistryError:  # which was said where it was tried
+            are_all_listed = False
 
     def read_instances(keys: Iterable[InstanceKey]) -> list[Instance]:
         found: list[Instance] = []
@@ -185,7 +189,17 @@ def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers
         return found
 
     lease = settings.lease_namespace_and_name(access.namespace)
-    for one in name_and_namespace_findings(settings, access, lease, instances, read_instances):
+    if settings.leader_elect and settings.lease_namespace is None and not access.is_in_cluster:
+        try:
+            lease = find_lease_namespace(access, *lease), lease[1]
+        except ConfigurationError as error:
+            yield CheckResult("name", lease[1], CheckVerdict.WARNING, str(error))
+        except KubernetesError:  # which was said where it was tried
+            return
+    found = name_and_namespace_findings(
+        settings, access, lease, instances, read_instances, are_all_listed=are_all_listed
+    )
+    for one in found:
         verdict = CheckVerdict.WARNING if one.is_warning else CheckVerdict.NOTE
         yield CheckResult(one.check, one.subject, verdict, one.state_and_remedy)
 
@@ -232,6 +246,13 @@ def check_kubernetes(
     ]
     findings += _check_route_kinds(access, advertise_from)
     if lease is not None:
+        if not namespace_exists(access, lease[0]):
+            explanation = (
+                "the cluster has no such namespace, and the operator's Lease would be there: until it is,"
+                " no replica leads, and nothing is registered or changed; create it, or name another one"
+                " with --lease-namespace"
+            )
+            findings.append(CheckResult("namespace", lease[0], CheckVerdict.WARNING, explanation))
         scopes += [(rule, lease[0]) for rule in election_rules(lease[1])]
     scopes += [(pulumi_stack_rule(stack.name), stack.namespace) for stack in stacks]
     for rule, namespace in (*((rule, "") for rule in CLUSTER_RULES), *scopes):

@@ -49,7 +49,8 @@ class UnservedSyncerSearch:
     into the syncer's status.
 
     :param namespaces: the namespaces that this operator watches.
-    :param dropped: returns the namespaces that this operator watched before and does not any more.
+    :param dropped: returns the namespaces that this operator watched before and does not any more; it gets
+        the namespaces with syncers that this operator does not watch.
     :param may_write: returns True if this replica leads.
     """
 
@@ -60,7 +61,7 @@ class UnservedSyncerSearch:
         access: KubeAccess,
         registries: Mapping[str, Registry],
         events: EventRecorder,
-        dropped: Callable[[], Collection[str]],
+        dropped: Callable[[Collection[str]], Collection[str]],
         may_write: Callable[[], bool],
     ) -> None:
         self._namespaces = namespaces
@@ -111,7 +112,8 @@ class UnservedSyncerSearch:
         """
         every = [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
         items = syncers_not_watched(every, self._namespaces)
-        self._log_dropped_namespaces(items)
+        dropped = self._dropped({str(item["metadata"]["namespace"]) for item in items})
+        self._log_dropped_namespaces(dropped, items)
         self._log_misspelt_namespaces({str(item["metadata"]["namespace"]) for item in every})
         found: dict[SyncerKey, tuple[Object, Problem]] = {}
         # While a Eureka does not answer no operator could renew there, and nothing can be concluded.
@@ -123,7 +125,7 @@ class UnservedSyncerSearch:
                 self._served.add(key)
             if key in self._served:
                 continue
-            had_instances_there = key in self._since or key[0] in self._dropped()
+            had_instances_there = key in self._since or key[0] in dropped
             why = not_served_problem(
                 item, self._read_instances(key), now, had_instances_there=had_instances_there
             )
@@ -177,9 +179,9 @@ class UnservedSyncerSearch:
             found += [one for each in keys if (one := registry.get(each)) is not None]
         return found
 
-    def _log_dropped_namespaces(self, items: Collection[Object]) -> None:
+    def _log_dropped_namespaces(self, dropped: Collection[str], items: Collection[Object]) -> None:
         """Log once each namespace with syncers that this operator watched before and does not any more."""
-        for namespace in sorted(set(self._dropped()) - self._reported_dropped):
+        for namespace in sorted(set(dropped) - self._reported_dropped):
             names = [one["metadata"]["name"] for one in items if one["metadata"]["namespace"] == namespace]
             self._reported_dropped.add(namespace)
             if names:

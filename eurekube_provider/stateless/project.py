@@ -40,16 +40,17 @@ class Project:
         :raises ConfigurationError: the file is missing, or is no Pulumi.yaml.
         """
         directory = directory.resolve()
-        document = _read_yaml(directory / "Pulumi.yaml", "is this the project's directory? Use --project")
+        file = directory / "Pulumi.yaml"
+        document = _read_yaml(file, "is this the project's directory? Use --project")
         name = document.get("name")
         if not isinstance(name, str):
-            raise ConfigurationError(f"{directory / 'Pulumi.yaml'} has no name")
+            raise ConfigurationError(f"{file} has no name")
         program = directory / str(document.get("main") or ".")
         return cls(
             name=name,
             program=program if program.suffix == ".py" else program / "__main__.py",
             stack_directory=directory / str(document.get("stackConfigDir") or "."),
-            defaults=_default_settings(name, document.get("config") or {}),
+            defaults=_default_settings(name, _config_of(document, file)),
         )
 
     def configuration(self, stack: str, overrides: Mapping[str, str]) -> dict[str, str]:
@@ -63,10 +64,12 @@ class Project:
             files = self.stack_directory.glob("Pulumi.*.yaml")
             names = sorted(each.name.removeprefix("Pulumi.").removesuffix(".yaml") for each in files)
             known = ", ".join(names) or "none"
-            raise ConfigurationError(f"there is no stack {stack!r}: {file} does not exist; there are {known}")
+            raise ConfigurationError(
+                f"there is no stack {stack!r}: {file} does not exist; there are {known}. Name another with"
+                " --stack, or make that file; an empty one will do"
+            )
         written = {
-            _qualified_key(self.name, key): value
-            for key, value in (_read_yaml(file).get("config") or {}).items()
+            _qualified_key(self.name, key): value for key, value in _config_of(_read_yaml(file), file).items()
         }
         given = {_qualified_key(self.name, key): value for key, value in overrides.items()}
         for key, value in written.items():
@@ -92,6 +95,13 @@ def _read_yaml(file: Path, hint: str = "") -> dict[str, Any]:
     if not isinstance(document or {}, dict):
         raise ConfigurationError(f"{file} must be an object")
     return document or {}
+
+
+def _config_of(document: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    config = document.get("config") or {}
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"{file}: config must be an object, such as eurekube:url: http://...")
+    return {str(key): value for key, value in config.items()}
 
 
 def _default_settings(project: str, declared: Mapping[str, Any]) -> dict[str, str]:

@@ -243,7 +243,10 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     urls = f"{lab.eureka_urls[0]},{dead}"
     findings = json.loads(
         operator(
-            "--check", "--output", "json", "--kubeconfig", str(kubeconfig), EUREKA_URL=urls, expected=1
+            *("--check", "--output", "json", "--kubeconfig", str(kubeconfig)),
+            EUREKA_URL=urls,
+            LEASE_NAMESPACE=namespace,
+            expected=1,
         ).stdout
     )
     warnings = {

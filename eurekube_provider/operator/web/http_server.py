@@ -128,8 +128,7 @@ def parse_address(text: str) -> HostAndPort | None:
         or (not is_bracketed and (":" in host or "[" in host or "]" in host))
     ):
         raise ConfigurationError(
-            f"--web-address: {text!r} must be HOST:PORT, e.g. :8080, 127.0.0.1:8080 or [::1]:8080; empty to "
-            "do without"
+            f"{text!r} must be HOST:PORT, e.g. :8080, 127.0.0.1:8080 or [::1]:8080; empty to do without"
         )
     return (host[1:-1] if is_bracketed else host, int(port))
 

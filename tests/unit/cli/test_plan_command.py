@@ -22,6 +22,8 @@ def test_plan_says_what_the_operator_would_do(run: Any) -> None:
     code, shown, said = run(ILL, "plan", "shop/rating", "shop/none", "-o", "json")
     assert code == 2
     assert "there is no syncer shop/none" in said
+    _, _, said = run(WELL, "plan", "rating")
+    assert "there is no syncer rating: a syncer is named by NAMESPACE/NAME" in said
     assert [one["syncer"] for one in json.loads(shown)["syncers"]] == ["shop/rating"]
 
 

@@ -47,6 +47,13 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
     assert (code, "ORDER" in shown) == (0, False)
 
 
+@pytest.mark.parametrize("words", [(), ("--differences",)])
+def test_an_application_that_is_nowhere_is_not_in_sync(run: Any, words: tuple[str, ...]) -> None:
+    """A pipeline that asks for one application learns that it is misspelt, or gone from both sides."""
+    code, _, said = run(WELL, "status", "rating", "ratin", *words)
+    assert (code, said) == (1, "eurekube status: nothing that was read has an application RATIN\n")
+
+
 def test_the_column_has_the_name_of_the_registry(run: Any) -> None:
     """The column has the kind of registry as its title, or REGISTRY with several kinds."""
     zookeeper = replace(ILL.eurekas["default"], registry_kind=ZOOKEEPER)

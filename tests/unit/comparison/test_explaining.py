@@ -111,6 +111,14 @@ def test_a_renewal_that_is_late_is_said() -> None:
     assert dict(explain_instance(observed(one), NOW_MS).facts)["last renewed"] == "no server says"
 
 
+def test_an_instance_that_was_just_registered_is_not_late() -> None:
+    """Before the first renewal a server shows the time of the registration, without the lease's duration."""
+    at = int(NOW_MS) - 12_000
+    one = replace(instance("rating"), lease_ends_ms=at, last_updated_timestamp_ms=at)
+    facts = dict(explain_instance(observed(one, by_server={"http://e-1": one}), NOW_MS).facts)
+    assert facts["last renewed"] == "12 s ago"
+
+
 DOWN = instance("rating", 0, Status.DOWN)
 WAITING = {
     "status": {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}

@@ -25,6 +25,14 @@ def test_nothing_wrong_is_without_a_remedy() -> None:
     }
 
 
+def test_nobody_looks_for_the_rights_of_the_operator_with_rights_of_their_own() -> None:
+    """``operator --check`` from a terminal finds an administrator's rights, all of which are there."""
+    texts = [*SYNCER_REMEDIES.values(), *MIRROR_REMEDIES.values(), *REFRESH_REMEDIES.values()]
+    of_rights = [one for one in texts if "each right" in one]
+    assert of_rights
+    assert all("the operator's log" in one and "--check" not in one for one in of_rights)
+
+
 def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
     """The reasons that a mirror shares with syncers have remedies, too."""
     names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}

@@ -77,6 +77,10 @@ def test_all_that_belongs_to_one_other_name_is_said() -> None:
     ((is_warning, said),) = findings_of([*earlier, *registered("east")], cluster_name="east")
     assert (is_warning, "another operator calls the cluster so" in said) == (False, True)
     assert findings_of(registered("other", uid="uid-2"), cluster_name="east") == []
+    ((is_warning, said),) = findings_of(registered("east", 2, uid="uid-2"), cluster_name="east")
+    assert (is_warning, "has 2 instances under this name, with the UID uid-2" in said) == (True, True)
+    assert "does not start. Set another --cluster-name" in said
+    assert findings_of(registered("east", uid="uid-2"), cluster_name="east", take_over_cluster=True) == []
     assert (
         findings_of(registered("earlier", namespace="pay"), cluster_name="east", watch_namespaces=("shop",))
         == []
@@ -134,7 +138,7 @@ def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
     old = [replace(one, lease_ends_ms=int((time.time() - 100) * 1000)) for one in renewed]
     ((subject, said),) = found(api, renewed, "shop")
     assert subject == "EurekaSyncer pay/billing"
-    assert "watched its namespace, and these settings do not" in said
+    assert "watches its namespace, and these settings do not" in said
     assert "Add pay to --watch-namespace" in said
     ((subject, said),) = found(api, old, "shop")
     assert (subject, "nobody has renewed its instances" in said) == ("EurekaSyncer pay/billing", True)
@@ -143,7 +147,19 @@ def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
     assert "the cluster has no such namespace: is it misspelt in --watch-namespace? pay is one" in misspelt[1]
     assert dropped[0] == "EurekaSyncer pay/billing"
     assert found(api, renewed, "shop", "pay") == []
+    of_all = Api(syncer("shop"), syncer("pay"), notes=LeaseNotes(watched_namespaces=("*",)))
+    ((subject, said),) = found(of_all, renewed, "shop")
+    assert (subject, "Add pay to --watch-namespace" in said) == ("EurekaSyncer pay/billing", True)
     assert found(Api(syncer("shop"), syncer("pay"), notes=LeaseNotes()), renewed, "shop") == []
+
+
+def test_a_namespace_that_was_dropped_before_may_have_another_operator() -> None:
+    """Nothing is said as long as somebody renews there; afterwards it is, although Eureka holds nothing."""
+    notes = LeaseNotes(watched_namespaces=("shop",), dropped_namespaces=("pay",))
+    api = Api(syncer("shop"), syncer("pay"), notes=notes)
+    assert found(api, registered("east", namespace="pay"), "shop") == []
+    ((subject, said),) = found(api, [], "shop")
+    assert (subject, "none is there any more" in said) == ("EurekaSyncer pay/billing", True)
 
 
 @pytest.mark.parametrize("code", [403, 500])

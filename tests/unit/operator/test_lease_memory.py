@@ -25,12 +25,12 @@ def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
     """
     first = process("0b2c1d3e", ("shop", "pay"))
     metadata = first.add_notes({"name": "eurekube-leader"})
-    assert (first.previous_cluster_names(), first.dropped_namespaces()) == ((), frozenset())
+    assert (first.previous_cluster_names(), first.dropped_namespaces(["pay"])) == ((), frozenset())
     second = process("east", ("shop", "card"), cluster_name="east", previous_cluster_names=("older",))
     assert second.previous_cluster_names() == ("older",)
     second.load_notes(metadata)
     assert second.previous_cluster_names() == ("0b2c1d3e", "older")
-    assert second.dropped_namespaces() == {"pay"}
+    assert second.dropped_namespaces(["pay", "card"]) == {"pay"}
     metadata = second.add_notes(metadata)
     notes = parse_lease_notes(metadata)
     assert (notes.operator, notes.cluster_name, notes.is_cluster_name_given) == ("eurekube", "east", True)
@@ -38,14 +38,28 @@ def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
     third = process("east", ("shop", "card"))
     third.load_notes(metadata)
     assert third.previous_cluster_names() == ("0b2c1d3e", "older")
-    assert third.dropped_namespaces() == {"pay"}
+    assert third.dropped_namespaces([]) == {"pay"}
     again = process("0b2c1d3e", ("pay",))
     again.load_notes(metadata)
     assert again.previous_cluster_names() == ("east", "older")
-    assert again.dropped_namespaces() == {"shop", "card"}
+    assert again.dropped_namespaces([]) == {"shop", "card"}
     everywhere = process("east")
     everywhere.load_notes(metadata)
-    assert everywhere.dropped_namespaces() == frozenset()
+    assert everywhere.dropped_namespaces([]) == frozenset()
+
+
+def test_what_was_dropped_of_all_namespaces_is_named_in_the_lease() -> None:
+    """Whoever watched all namespaces has dropped those with syncers; others that come later it never had."""
+    metadata = process("east").add_notes({})
+    restricted = process("east", ("shop",))
+    metadata = restricted.add_notes(metadata)
+    assert restricted.dropped_namespaces({"pay", "card"}) == {"pay", "card"}
+    metadata = restricted.add_notes(metadata)
+    assert parse_lease_notes(metadata).dropped_namespaces == ("card", "pay")
+    assert restricted.dropped_namespaces({"pay", "card", "late"}) == {"pay", "card"}
+    following = process("east", ("shop",))
+    following.load_notes(metadata)
+    assert following.dropped_namespaces({"pay", "card", "late"}) == {"pay", "card"}
 
 
 def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:

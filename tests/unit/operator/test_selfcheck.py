@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client
 
 from eurekube_provider.core.errors import (
@@ -16,14 +18,16 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
+from eurekube_provider.core.lease_notes import LeaseNotes, add_lease_notes
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import Advertise
+from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import StatusPage
-from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.access import LEASES, NAMESPACES, SYNCERS, ApiResource, KubeAccess
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     GATE_NAMESPACE_RULES,
@@ -44,11 +48,13 @@ from eurekube_provider.operator.selfcheck import (
     check_eureka,
     check_kubernetes,
     format_results,
+    run_checks,
 )
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.targets import PulumiStack
 
 Attributes = dict[str, str]
+CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
 class FakeAccess(KubeAccess):
@@ -80,6 +86,10 @@ class FakeAccess(KubeAccess):
         """Answer a read of the CRDs' kinds, or an access review."""
         if method == "GET" and path.endswith("k8s.io/v1"):
             return {"resources": [{"name": name} for name in self.foreign_kinds]}
+        if method == "GET" and path.startswith("/api/v1/namespaces/"):
+            if path.endswith("/gone"):
+                raise KubernetesError("not found", status_code=404)
+            return {}
         if method == "GET":
             assert path == "/apis/eurekube.io/v1alpha1"
             if self.crd:
@@ -230,6 +240,58 @@ def test_the_right_to_be_elected() -> None:
         "create leases in namespace ops",
     ]
     assert warnings(check_kubernetes(access, ("a",))) == []
+
+
+def test_a_lease_in_a_namespace_that_is_not_there() -> None:
+    """An administrator has every right in a namespace that does not exist, where nobody can ever lead."""
+    ((check, subject, said),) = warnings(check_kubernetes(FakeAccess(), (), ("gone", "eurekube-leader")))
+    assert (check, subject) == ("namespace", "gone")
+    assert "no replica leads, and nothing is registered or changed" in said
+    assert "--lease-namespace" in said
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[tuple[Settings, KubeAccess]]:
+    """Settings of an operator of the namespace ``shop`` outside of a cluster, without a Lease's namespace and
+    with a Eureka that is away; and a way to the cluster.
+    """
+    with KubernetesApi() as api:
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+        away = Connection.parse("http://127.0.0.1:9/eureka")
+        access = KubeAccess.load(kubeconfig)
+        for path in Path("crds").glob("*.yaml"):
+            access.request("POST", CRDS.path(), body=yaml.safe_load(path.read_text()))
+        for name in ("shop", "pay", "ops", "left"):
+            access.request("POST", NAMESPACES.path(), body={"metadata": {"name": name}})
+        yield Settings({"default": away}, kubeconfig=kubeconfig, watch_namespaces=("shop",)), access
+
+
+def lease_of_an_operator_of_all(namespace: str) -> dict[str, Any]:
+    """Return the Lease of an operator that watches all namespaces."""
+    notes = LeaseNotes(watched_namespaces=("*",))
+    return {"metadata": add_lease_notes({"namespace": namespace, "name": "eurekube-leader"}, notes)}
+
+
+def test_a_check_finds_the_lease_of_the_operator(outside: tuple[Settings, KubeAccess]) -> None:
+    """As the operator does outside of its cluster: the kubeconfig's namespace need not be the operator's."""
+    settings, access = outside
+    syncer = {"metadata": {"name": "billing"}, "spec": {"mode": "pod", "selector": {"app": "billing"}}}
+    access.request("POST", SYNCERS.path("pay"), body=syncer)
+    assert [check for check, _, _ in warnings(run_checks(settings))] == ["eureka"]
+    access.request("POST", LEASES.path("ops"), body=lease_of_an_operator_of_all("ops"))
+    _, (check, subject, said) = warnings(run_checks(settings))
+    assert (check, subject) == ("namespace", "EurekaSyncer pay/billing")
+    assert "Add pay to --watch-namespace" in said
+    access.request("POST", LEASES.path("left"), body=lease_of_an_operator_of_all("left"))
+    _, (check, subject, said) = warnings(run_checks(settings))
+    assert (check, subject) == ("name", "eurekube-leader")
+    assert "in the namespaces left, ops: name the operator's with --lease-namespace" in said
+
+
+def test_what_a_eureka_that_is_away_holds_is_not_counted(outside: tuple[Settings, KubeAccess]) -> None:
+    """Nobody says that no instance would lapse when none could be read."""
+    (note,) = [one for one in run_checks(outside[0]) if one.check == "name"]
+    assert "would renew nothing, and its instances would lapse" in note.detail
 
 
 def test_without_the_crd() -> None:

@@ -69,7 +69,7 @@ class Scene:
             access,
             {"default": registry},
             events,
-            lambda: dropped,
+            lambda _: dropped,
             lambda: True,
         )
 

@@ -809,6 +809,24 @@ def test_a_stacks_secrets_must_be_given_again(tmp_path: Path) -> None:
     assert project.configuration("dev", {"password": "x"})["eurekube:password"] == "x"
 
 
+def test_a_configuration_that_is_no_object_is_named(tmp_path: Path) -> None:
+    """A list in place of keys, in either file, is one sentence; so is a stack without a file."""
+    (tmp_path / "Pulumi.yaml").write_text("name: p\n")
+    project = Project.load(tmp_path)
+    with pytest.raises(
+        ConfigurationError, match=r"no stack 'dev': .*Pulumi.dev.yaml .*an empty one will do"
+    ):
+        project.configuration("dev", {})
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: [eurekube:url]\n")
+    with pytest.raises(ConfigurationError, match=r"Pulumi.dev.yaml: config must be an object"):
+        project.configuration("dev", {})
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {8080: 1}\n")
+    assert project.configuration("dev", {}) == {"p:8080": "1"}
+    (tmp_path / "Pulumi.yaml").write_text("name: p\nconfig: eurekube\n")
+    with pytest.raises(ConfigurationError, match=r"Pulumi.yaml: config must be an object"):
+        Project.load(tmp_path)
+
+
 URL = "http://eureka.example.com:8761/eureka"
 
 
