@@ -24,6 +24,7 @@ REPORTED: dict[str, dict[str, Any]] = {
     "a port that no machine has": {"port": {"$": 99999, "@enabled": "true"}},
     "neither port nor VIP address": {"port": None, "vipAddress": None, "secureVipAddress": None},
     "a lease of minus five seconds": {"leaseInfo": {"durationInSecs": -5, "renewalIntervalInSecs": 0}},
+    "an address of more digits than Python turns into a number": {"ipAddr": "9" * 5000},
 }
 
 

@@ -23,6 +23,7 @@ from eurekube_provider.core.networks import check_unambiguous_address, describe_
         ("127.1", "127.0.0.1"),
         ("3325256760", "198.51.100.56"),
         ("00.0.0.0", "0.0.0.0"),
+        ("0" * 5000 + "8.0.0.1", "8.0.0.1"),
     ],
 )
 def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) -> None:
@@ -37,6 +38,7 @@ def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) 
     [
         *("198.51.100.71", "10.0.0.0", "255.255.255.255", "fd00::1", "vm-1.example", "1password.com", ""),
         *("vm-071", "123456789012", "10.0.0.256", "1.2.3.4.5", "localhost", "[fd00::1]", "10.0.0.1."),
+        *("9" * 5000, "10.0.0." + "9" * 5000, "9" * 5000 + ".0.0.1"),
     ],
 )
 def test_what_all_read_alike_is_none(address: str) -> None:

@@ -302,6 +302,7 @@ def test_an_application_that_no_request_can_name_is_reported() -> None:
         ({"status": "passing"}, "status: 'passing' is none of Eureka's"),
         ({"metadata": ["a"]}, "metadata is no object, so that nobody knows who owns it"),
         ({"ipAddr": "198.51.100.071"}, "some read 198.51.100.57"),
+        ({"ipAddr": "9" * 5000, "metadata": "a"}, "metadata is no object"),
     ],
 )
 def test_one_broken_instance_is_reported_and_hides_none_of_the_others(
