@@ -163,8 +163,8 @@ def test_an_id_that_another_client_took_a_moment_ago(
 
 
 def test_what_a_silent_server_may_hold_gives_way() -> None:
-    """While a server does not answer, an id that was never seen wins over a former version of ours, which that
-    server may hold and tell the others of.
+    """While a server does not answer, an id that was never seen wins over a former version of ours, which
+    that server may hold and tell the others of.
     """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
