@@ -356,11 +356,12 @@ class Repair:
         noted = set[InstanceKey]()
         if not missing:
             return noted
-        if not self._restarts.may_have_lost_memory:
-            self._restarts.detect_restarts()
-        # Or nobody could renew it.
-        may_be_forgotten = self._restarts.may_have_lost_memory or self._reachability.failed_within(
-            windows.MEMORY_LOSS_SECONDS
+        # A gateway without its route answers renewals with 404, too, as while the server behind it restarts.
+        says_no_server = not self._restarts.may_have_lost_memory and not self._restarts.detect_restarts()
+        may_be_forgotten = (
+            says_no_server
+            or self._restarts.may_have_lost_memory
+            or self._reachability.failed_within(windows.MEMORY_LOSS_SECONDS)  # nobody could renew it
         )
         for owner, instances in itertools.groupby(sorted(missing, key=_owner_or_empty), _owner_or_empty):
             for instance in filter(is_still_missing, instances):
@@ -368,7 +369,7 @@ class Repair:
                 self._renewals.remove(instance.key)
                 if may_be_forgotten:
                     self._table.remember_lost_instance(instance)
-                self._store_absence(instance.key)
+                self._store_absence(instance.key, says_no_server=says_no_server)
             self._table.notify_owners([owner])
         if noted:
             _log.warning(
@@ -478,8 +479,14 @@ class Repair:
             ours = self._renewals.remove(instance.key)
             self._table.notify_owners([ours.owner if ours is not None else None])
 
-    def _store_absence(self, key: InstanceKey) -> None:
-        self._table.store_confirmed_absence(key, may_be_forgotten=self._restarts.may_have_lost_memory)
+    def _store_absence(self, key: InstanceKey, *, says_no_server: bool = False) -> None:
+        """Store that no server holds an instance.
+
+        :param says_no_server: True if no server said for how long it has run.
+        """
+        self._table.store_confirmed_absence(
+            key, may_be_forgotten=says_no_server or self._restarts.may_have_lost_memory
+        )
 
     def look_up_unlisted(self, keys: Iterable[InstanceKey]) -> UnlistedInstances:
         """Ask the servers about instances that no list shows any more, as a list may have gaps.

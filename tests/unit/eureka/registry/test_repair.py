@@ -19,6 +19,7 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 from eurekube_provider.eureka.registry import repair as module
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import (
@@ -259,6 +260,26 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted:
     assert registry.table.lost_override(leaving.key) is Status.UNKNOWN
     lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
     assert registry.table.lost_override(persons.key) is lost
+
+
+def test_a_gateways_404_while_the_server_restarts_costs_no_persons_status() -> None:
+    """A renewal that finds nothing while no server says for how long it has run, as behind a gateway without
+    its route, does not say that somebody removed the instance: it is remembered with a person's status.
+    """
+    servers, out = Holding(), Status.OUT_OF_SERVICE
+    registry = servers.registry()
+    persons = replace(instance("persons"), status=out, overridden_status=out)
+    registry.instances.note_registered(persons)
+    for peer in servers.peers:
+        peer.read_status = refuse_status  # type: ignore[method-assign]
+    registry.repair.instances_missing([persons], None)
+    assert registry.table.lost_override(persons.key) is out
+    assert registry.instances_lost_by_registry(OWNER) == [persons]
+
+
+def refuse_status() -> StatusPage:
+    """Answer as a gateway without its route."""
+    raise RegistryRejected("answered 404", status_code=404)
 
 
 def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
