@@ -357,7 +357,7 @@ class Repair:
         if not missing:
             return noted
         # A gateway without its route answers renewals with 404, too, as while the server behind it restarts.
-        says_no_server = not self._restarts.may_have_lost_memory and not self._restarts.detect_restarts()
+        says_no_server = not self._restarts.may_have_lost_memory and self._says_no_server_any_more()
         may_be_forgotten = (
             says_no_server
             or self._restarts.may_have_lost_memory
@@ -367,7 +367,7 @@ class Repair:
             for instance in filter(is_still_missing, instances):
                 noted.add(instance.key)
                 self._renewals.remove(instance.key)
-                if may_be_forgotten:
+                if may_be_forgotten or self._was_status_cleared(instance):
                     self._table.remember_lost_instance(instance)
                 self._store_absence(instance.key, says_no_server=says_no_server)
             self._table.notify_owners([owner])
@@ -378,6 +378,23 @@ class Repair:
                 extra={"count": len(noted)},
             )
         return noted
+
+    def _says_no_server_any_more(self) -> bool:
+        """Ask the servers for how long they have run; return whether none says it that said it before."""
+        return not self._restarts.detect_restarts() and bool(self._restarts.started_ms_by_url)
+
+    def _was_status_cleared(self, missing: Instance) -> bool:
+        """Return whether a renewal was refused since somebody cleared the instance's override without naming
+        the next status; the instance is then known as it is to be.
+        """
+        try:
+            up_again = rules.give_cleared_status_back(self._peers.read(*missing.key))
+        except RegistryError:
+            return False  # its owner meets the same
+        if up_again is None or up_again.owner != missing.owner:
+            return False
+        self._table.store_read_instance(up_again)
+        return True
 
     def _is_not_registered_again(self, missing: Instance) -> bool:
         """Return whether no newer version was registered since an instance was found missing."""
@@ -482,7 +499,7 @@ class Repair:
     def _store_absence(self, key: InstanceKey, *, says_no_server: bool = False) -> None:
         """Store that no server holds an instance.
 
-        :param says_no_server: True if no server said for how long it has run.
+        :param says_no_server: True if no server says any more for how long it has run.
         """
         self._table.store_confirmed_absence(
             key, may_be_forgotten=says_no_server or self._restarts.may_have_lost_memory

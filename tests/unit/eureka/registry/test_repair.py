@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -280,6 +281,38 @@ def test_a_gateways_404_while_the_server_restarts_costs_no_persons_status() -> N
 def refuse_status() -> StatusPage:
     """Answer as a gateway without its route."""
     raise RegistryRejected("answered 404", status_code=404)
+
+
+def test_a_status_that_somebody_cleared_without_the_next_one() -> None:
+    """A renewal is refused where somebody cleared an override without naming the next status: the instance is
+    remembered as UP, so that a paused syncer registers it again, and not with the override as it was known.
+    """
+    known = replace(instance("pod"), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    up = replace(known, status=Status.UP, overridden_status=Status.UNKNOWN)
+    servers = Holding(replace(up, status=Status.UNKNOWN))
+    registry = servers.registry()
+    registry.instances.note_registered(known)
+    registry.repair.instances_missing([known], None)
+    assert registry.instances_lost_by_registry(OWNER) == [up]
+    assert registry.table.lost_override(known.key) is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("enforced", ["", "OUT_OF_SERVICE"])
+def test_a_stacks_status_that_somebody_cleared_without_the_next_one(enforced: str) -> None:
+    """The same of a stack's registration: it is registered as UP and newer than it is, unless its program
+    enforces a status.
+    """
+    stamp = int((time.time() + 3600) * 1000)  # of a clock that is ahead
+    marks = {"eurekube.enforced": enforced} if enforced else {}
+    stacks = replace(of_a_stack("vm"), last_dirty_timestamp_ms=stamp)
+    stacks = replace(stacks, metadata={**stacks.metadata, **marks})
+    servers = Holding(replace(stacks, status=Status.UNKNOWN))
+    registry = servers.registry()
+    registry.repair.instances_missing([stacks], None)
+    held = servers.held[0][stacks.key]
+    assert held.status is (Status.UNKNOWN if enforced else Status.UP)
+    assert enforced or held.written_at_ms > stamp
+    assert stacks.key in registry.renewals
 
 
 def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
