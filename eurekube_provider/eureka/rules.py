@@ -108,6 +108,17 @@ def looks_set_by_a_person(found: Instance) -> bool:
     return found.overridden_status is Status.OUT_OF_SERVICE and not found.is_leaving
 
 
+def give_cleared_status_back(held: Instance | None) -> Instance | None:
+    """Return an instance UP whose override somebody cleared without naming the next status; None for another.
+
+    A server leaves UNKNOWN behind, and answers renewals with 404 until the instance is registered again, as
+    every client does then. What a program enforced is left to its program.
+    """
+    if held is None or held.status is not Status.UNKNOWN or held.is_overridden or held.enforced:
+        return None
+    return replace(held, status=Status.UP)
+
+
 def add_leaving_mark(instance: Instance) -> Instance:
     """Return a copy of an instance with Eurekube's mark of leaving, so that its OUT_OF_SERVICE is undone."""
     return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})

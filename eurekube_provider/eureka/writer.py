@@ -332,9 +332,12 @@ class Writer:
             self._replace_old_incarnations(sent)
         return rules.apply_override(sent)
 
-    def restore(self, lost: Instance) -> None:
-        """Register an instance that the servers forgot, and note it."""
-        self.notes.note_registered(self.register_over(lost, None))
+    def restore(self, lost: Instance, have: Instance | None = None) -> None:
+        """Register an instance that the servers forgot, and note it.
+
+        :param have: the instance as a server holds it, where it must be replaced.
+        """
+        self.notes.note_registered(self.register_over(lost, have))
 
     def register(self, instance: Instance) -> None:
         """Register ``instance`` at the first server that answers, which tells the others.

@@ -70,6 +70,11 @@ MOST_UNLISTED_ASKED_PER_WINDOW = 500
 the rest must wait.
 """
 
+MOST_READ_FOR_CLEARED_STATUS = 20
+"""The most missing instances that are read one after the other, for a status that somebody cleared: of more,
+as after the process was suspended, nobody cleared all, and they must be registered again soon.
+"""
+
 UNLISTED_READS_PER_CHUNK = 2 * MOST_PARALLEL_READS
 """The number of unlisted instances that are read at once: within two answers of each server."""
 
@@ -356,14 +361,15 @@ class Repair:
         noted = set[InstanceKey]()
         if not missing:
             return noted
-        if not self._restarts.may_have_lost_memory:
-            self._restarts.detect_restarts()
-        may_be_forgotten = self._may_be_forgotten()
+        # A gateway without its route answers renewals with 404, too, as while the server behind it restarts.
+        says_no_server = not self._restarts.may_have_lost_memory and self._says_no_server_any_more()
+        may_be_forgotten = says_no_server or self._may_be_forgotten()
+        are_few = len(missing) <= MOST_READ_FOR_CLEARED_STATUS
         for owner, instances in itertools.groupby(sorted(missing, key=_owner_or_empty), _owner_or_empty):
             for instance in filter(is_still_missing, instances):
                 noted.add(instance.key)
                 self._renewals.remove(instance.key)
-                if may_be_forgotten:
+                if may_be_forgotten or (are_few and self._was_status_cleared(instance)):
                     self._table.remember_lost_instance(instance)
                 self._table.store_confirmed_absence(instance.key, may_be_forgotten=may_be_forgotten)
             self._table.notify_owners([owner])
@@ -374,6 +380,23 @@ class Repair:
                 extra={"count": len(noted)},
             )
         return noted
+
+    def _says_no_server_any_more(self) -> bool:
+        """Ask the servers for how long they have run; return whether none says it that said it before."""
+        return not self._restarts.detect_restarts() and bool(self._restarts.started_ms_by_url)
+
+    def _was_status_cleared(self, missing: Instance) -> bool:
+        """Return whether a renewal was refused since somebody cleared the instance's override without naming
+        the next status; the instance is then known as it is to be.
+        """
+        try:
+            up_again = rules.give_cleared_status_back(self._peers.read(*missing.key))
+        except RegistryError:
+            return False  # its owner meets the same
+        if up_again is None or up_again.owner != missing.owner:
+            return False
+        self._table.store_read_instance(up_again)
+        return True
 
     def _is_not_registered_again(self, missing: Instance) -> bool:
         """Return whether no newer version was registered since an instance was found missing."""

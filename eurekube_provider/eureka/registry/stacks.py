@@ -163,12 +163,8 @@ class RenewedStackRegistrations:
             verdict, servers = self._judge_missing_registration(instance, reads, answered)
             if verdict is InstanceVerdict.FORGOTTEN:
                 self._restoring.add(instance.key)
-                self._writer.restore(servers.newest or instance)
+                self._restore(instance, servers.newest)
                 self._restoring.discard(instance.key)
-                _log.warning(
-                    "restored a stack's registration that a Eureka server had lost, renewing it as before",
-                    extra=_log_fields(instance),
-                )
             elif verdict is InstanceVerdict.UNDECIDED:
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
             else:
@@ -190,6 +186,22 @@ class RenewedStackRegistrations:
         except LeadershipLost:
             # The next renewal finds it missing again: it is restored as soon as this replica may write.
             self._renewals.add(instance, just_registered=True)
+
+    def _restore(self, instance: Instance, held: Instance | None) -> None:
+        up_again = rules.give_cleared_status_back(held)
+        if up_again is not None:
+            self._writer.restore(up_again, held)
+            _log.warning(
+                "registered a stack's registration as UP, callers find it again: somebody cleared its status "
+                "without naming the next",
+                extra=_log_fields(instance),
+            )
+            return
+        self._writer.restore(held or instance)
+        _log.warning(
+            "restored a stack's registration that a Eureka server had lost, renewing it as before",
+            extra=_log_fields(instance),
+        )
 
     def _judge_missing_registration(
         self, instance: Instance, reads: UncachedReads, answered: Set[str]

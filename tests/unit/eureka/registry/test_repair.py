@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,9 +20,11 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import StatusPage
 from eurekube_provider.eureka.registry import repair as module
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import (
+    MOST_READ_FOR_CLEARED_STATUS,
     MOST_UNLISTED_ASKED_PER_WINDOW,
     UNLISTED_READS_PER_CHUNK,
     Repair,
@@ -261,6 +264,70 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(cause: str) -
     assert registry.table.lost_override(leaving.key) is Status.UNKNOWN
     lost = Status.UNKNOWN if cause == "removal" else Status.OUT_OF_SERVICE
     assert registry.table.lost_override(persons.key) is lost
+
+
+def test_a_gateways_404_while_the_server_restarts_costs_no_persons_status() -> None:
+    """A renewal that finds nothing while no server says for how long it has run, as behind a gateway without
+    its route, does not say that somebody removed the instance: it is remembered with a person's status.
+    """
+    servers, out = Holding(), Status.OUT_OF_SERVICE
+    registry = servers.registry()
+    persons = replace(instance("persons"), status=out, overridden_status=out)
+    registry.instances.note_registered(persons)
+    for peer in servers.peers:
+        peer.read_status = refuse_status  # type: ignore[method-assign]
+    registry.repair.instances_missing([persons], None)
+    assert registry.table.lost_override(persons.key) is out
+    assert registry.instances_lost_by_registry(OWNER) == [persons]
+
+
+def refuse_status() -> StatusPage:
+    """Answer as a gateway without its route."""
+    raise RegistryRejected("answered 404", status_code=404)
+
+
+def test_a_status_that_somebody_cleared_without_the_next_one() -> None:
+    """A renewal is refused where somebody cleared an override without naming the next status: the instance is
+    remembered as UP, so that a paused syncer registers it again, and not with the override as it was known.
+    """
+    known = replace(instance("pod"), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    up = replace(known, status=Status.UP, overridden_status=Status.UNKNOWN)
+    servers = Holding(replace(up, status=Status.UNKNOWN))
+    registry = servers.registry()
+    registry.instances.note_registered(known)
+    registry.repair.instances_missing([known], None)
+    assert registry.instances_lost_by_registry(OWNER) == [up]
+    assert registry.table.lost_override(known.key) is Status.UNKNOWN
+
+
+def test_very_many_that_are_missing_are_not_read_one_by_one() -> None:
+    """What lapsed while the process was suspended is not read for a cleared status, which would take long."""
+    missing = [instance(f"pod-{number}") for number in range(MOST_READ_FOR_CLEARED_STATUS + 1)]
+    servers = Holding()
+    registry = servers.registry()
+    for one in missing:
+        registry.instances.note_registered(one)
+    registry.repair.instances_missing(missing, None)
+    assert servers.reads == 0
+    assert registry.table.get(missing[0].key) is None
+
+
+@pytest.mark.parametrize("enforced", ["", "OUT_OF_SERVICE"])
+def test_a_stacks_status_that_somebody_cleared_without_the_next_one(enforced: str) -> None:
+    """The same of a stack's registration: it is registered as UP and newer than it is, unless its program
+    enforces a status.
+    """
+    stamp = int((time.time() + 3600) * 1000)  # of a clock that is ahead
+    marks = {"eurekube.enforced": enforced} if enforced else {}
+    stacks = replace(of_a_stack("vm"), last_dirty_timestamp_ms=stamp)
+    stacks = replace(stacks, metadata={**stacks.metadata, **marks})
+    servers = Holding(replace(stacks, status=Status.UNKNOWN))
+    registry = servers.registry()
+    registry.repair.instances_missing([stacks], None)
+    held = servers.held[0][stacks.key]
+    assert held.status is (Status.UNKNOWN if enforced else Status.UP)
+    assert enforced or held.written_at_ms > stamp
+    assert stacks.key in registry.renewals
 
 
 def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
