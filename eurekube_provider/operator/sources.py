@@ -184,7 +184,9 @@ class ClusterCache:
             partial(Reflector, access, PODS, trim_pod_to_host_ports, self._host_ports_changed), concerned
         )
         self._routes = RouteWatches(access, namespaces, advertise_from, concerned, enqueue_later)
-        self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
+        self.gated_pods = GatedPods(
+            access, gate_namespaces, self._gate_changed, self._is_node_ready, self._report_denial
+        )
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
         if gate_namespaces:  # else what waits for callers would be taken for not ready
             self._groups["gated pods"] = self.gated_pods
@@ -333,14 +335,13 @@ class ClusterCache:
     def desired(self, syncer: Syncer) -> DesiredInstances:
         """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
         desired, namespace = self._desired_by_copy(syncer), syncer.selector.namespace
-        denied = self.services.find_denied_after_list(namespace) or self.slices.find_denied_after_list(
-            namespace
-        )
+        groups = (self.services, self.slices, self.gated_pods)
+        denied = next(filter(None, (one.find_denied_after_list(namespace) for one in groups)), None)
         if denied is None:
             return desired
         sentence = (
-            f"the Services of namespace {namespace} and their endpoints may not be read any more: what is"
-            f" registered is kept as it was last read ({denied.failure})"
+            f"the Services of namespace {namespace}, their endpoints or their pods may not be read any more:"
+            f" what is registered is kept as it was last read ({denied.failure})"
         )
         problem = Problem(Reason.NAMESPACE_NOT_READ, sentence)
         return replace(desired, problems=(problem, *desired.problems))
