@@ -335,8 +335,7 @@ class ClusterCache:
     def desired(self, syncer: Syncer) -> DesiredInstances:
         """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
         desired, namespace = self._desired_by_copy(syncer), syncer.selector.namespace
-        groups = (self.services, self.slices, self.gated_pods)
-        denied = next(filter(None, (one.find_denied_after_list(namespace) for one in groups)), None)
+        denied = self._find_denied_reflector(namespace, self.services, self.slices, self.gated_pods)
         if denied is None:
             return desired
         sentence = (
@@ -513,10 +512,11 @@ class ClusterCache:
         :raises KubernetesError: not all of them have been read.
         """
         unread = self._find_unsynced_reflector(selector.namespace)
-        if unread is not None:
+        denied = self._find_denied_reflector(selector.namespace, self.services, self.slices)
+        if (unreadable := unread or denied) is not None:
             raise KubernetesError(
                 f"the Services or EndpointSlices of the namespace {selector.namespace} have not been read"
-                f" ({unread.failure or 'no answer yet'})"
+                f" ({unreadable.failure or 'no answer yet'})"
             )
         return self._index.services_and_slices(selector)
 
@@ -526,6 +526,10 @@ class ClusterCache:
 
     def _find_unsynced_reflector(self, namespace: str) -> Reflector | None:
         return self.services.find_unsynced(namespace) or self.slices.find_unsynced(namespace)
+
+    @staticmethod
+    def _find_denied_reflector(namespace: str, *groups: ReflectorGroup) -> Reflector | None:
+        return next(filter(None, (one.find_denied_after_list(namespace) for one in groups)), None)
 
     def syncers_at_eureka_or_being_deleted(self, eureka: str) -> list[SyncerKey]:
         """Return the syncers that register at a connection, and all that are being deleted."""
