@@ -127,6 +127,13 @@ def pod_addresses(pod: Object) -> set[str]:
     return {str(status.get("podIP") or ""), *several} - {""}
 
 
+def has_pod_ended(pod: Object) -> bool:
+    """Return whether a pod's containers have ended for good, as those of an evicted one, which stays for days
+    and keeps its address in its status.
+    """
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def has_unshared_address(pod: Object, address: str) -> bool:
     """Return whether an address is a pod's own, and not shared with the pod's node."""
     return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)

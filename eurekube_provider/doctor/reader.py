@@ -17,7 +17,7 @@ from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_unshared_address, pod_addresses
+from eurekube_provider.core.objects import Object, has_pod_ended, has_unshared_address, pod_addresses
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
@@ -268,13 +268,13 @@ def _describe_read_failure(resource: ApiResource, namespace: str | None, error: 
 def match_pods_to_workloads(
     pods: Sequence[Object], workloads: Sequence[Workload]
 ) -> tuple[list[Workload], dict[str, Pod]]:
-    """Attribute pods to the workloads that run them.
+    """Attribute pods to the workloads that run them; pods that have ended are left out.
 
     :returns: the workloads, each with one of its pods, and further ones for pods of other owners; and the
         pods by address.
     """
     index = WorkloadIndex(workloads)
-    run_by = [(pod, index.find_by_pod(pod)) for pod in pods]
+    run_by = [(pod, index.find_by_pod(pod)) for pod in pods if not has_pod_ended(pod)]
     # Its newest pod most likely has a workload's current template.
     newest = {
         workload.subject: pod

@@ -267,11 +267,10 @@ class Elector:
             self._holds = self._holds and is_ours
 
     def _is_lease_free(self) -> bool:
+        """Return whether this replica may take the Lease: also if it wrote the Lease, and got no answer."""
         with self._lock:
-            return (
-                not _lease_spec(self._lease).get("holderIdentity")
-                or self._lease_expires_at() <= self._clock()
-            )
+            holder = _lease_spec(self._lease).get("holderIdentity")
+            return holder in (None, "", self.identity) or self._lease_expires_at() <= self._clock()
 
     def _lease_expires_at(self) -> float:
         duration = _int_field(_lease_spec(self._lease), "leaseDurationSeconds")

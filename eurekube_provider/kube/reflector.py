@@ -74,9 +74,9 @@ class Reflector:
         ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
-    :param on_denied: called on that thread when the objects that were listed before may not be read any more.
     :param labels: a label selector for the objects to copy; default all.
     :param page_size: the number of objects that one request of a list asks for.
+    :param on_denied: called on that thread when the objects that were listed before may not be read any more.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Reflector:
         listener: ChangeListener,
         namespace: str | None = None,
         on_synced: Callable[[], None] = lambda: None,
-        on_denied: Callable[[], None] = lambda: None,
         labels: str = "",
         page_size: int = PAGE_SIZE,
+        on_denied: Callable[[], None] = lambda: None,
     ) -> None:
         self.namespace = namespace
         self._page_size = page_size

@@ -2,7 +2,8 @@
 
 A pod that ended while nobody watched was never seen terminating, and another application's pod may have its
 address now. The operator therefore asks the cluster for proof: no EndpointSlice of the pod's namespace lists
-the pod, and the API server has no pod of that name; or another pod has its address.
+the pod, and the API server has no pod of that name, or one that has ended for good, such as an evicted one;
+or another pod has its address.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import (
     Object,
+    has_pod_ended,
     has_unshared_address,
     is_being_deleted,
     pod_name_of_endpoint,
@@ -49,8 +51,8 @@ class EndedPodSearch:
         self._existing_in_last_search.pop(key, None)
 
     def find_ended_instance_ids(self, key: SyncerKey, registered: Collection[Instance]) -> frozenset[str]:
-        """Return the ids of a syncer's instances whose pods are proven not to exist any more. Pods that exist
-        are remembered, and read last in the next search.
+        """Return the ids of a syncer's instances whose pods are proven to have ended. Pods that live are
+        remembered, and read last in the next search.
 
         :param registered: the syncer's instances in Eureka.
         """
@@ -70,7 +72,8 @@ class EndedPodSearch:
             there = frozenset(
                 one
                 for one in asked
-                if list_objects_by_name(self._access, PODS, *pod_and_namespace_of_id(one))
+                for pod in list_objects_by_name(self._access, PODS, *pod_and_namespace_of_id(one))
+                if not has_pod_ended(pod)
             )
         except KubernetesError:
             return frozenset()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from eurekube_provider.core.gate import (
     declares_gate,
@@ -57,6 +58,7 @@ class GatedPods(ReflectorGroup):
     :param namespaces: namespaces whose pods are watched; None stands for all namespaces.
     :param changed: called with a pod that the gate begins or ceases to hold.
     :param is_node_ready: returns True if a node of this name exists and is ready.
+    :param on_denied: called with a namespace whose pods may not be read any more; None stands for all.
     """
 
     def __init__(
@@ -65,9 +67,18 @@ class GatedPods(ReflectorGroup):
         namespaces: Sequence[str | None],
         changed: Callable[[Object], None],
         is_node_ready: Callable[[str], bool],
+        on_denied: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         super().__init__(
-            Reflector(access, PODS, trim_gated_pod, self._update_pod, namespace) for namespace in namespaces
+            Reflector(
+                access,
+                PODS,
+                trim_gated_pod,
+                self._update_pod,
+                namespace,
+                on_denied=partial(on_denied, namespace),
+            )
+            for namespace in namespaces
         )
         self._changed = changed
         self._is_node_ready = is_node_ready
@@ -99,10 +110,15 @@ class GatedPods(ReflectorGroup):
     def pods_registered_as_ready(self) -> frozenset[PodKey]:
         """Return the pods that are registered as ready, whatever their endpoints say.
 
-        After a gate opens, the kubelet reports the pod ready a moment later, unless the kubelet is gone.
+        After a gate opens, the kubelet reports the pod ready a moment later, unless it is gone. A copy
+        that may not be read any more is left out: by it the pod would count as ready for ever.
         """
         with self._lock:
-            opening = list(self._opening.items())
+            opening = [
+                (key, pod)
+                for key, pod in self._opening.items()
+                if self.find_denied_after_list(key[0]) is None
+            ]
         seen = {key for key, pod in opening if pod["is_ready"] or self._is_node_ready(pod["node"])}
         return frozenset(seen.union(key_of(pod) for pod, _ in self.waiting_pods_on_ready_nodes()))
 

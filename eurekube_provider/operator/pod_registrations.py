@@ -21,7 +21,13 @@ from eurekube_provider.core.decision import BLOCKED_RECHECK_SECONDS
 from eurekube_provider.core.endpoint_presence import pods_in_slices
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.objects import Object, has_unshared_address, is_mirrored, pod_addresses
+from eurekube_provider.core.objects import (
+    Object,
+    has_pod_ended,
+    has_unshared_address,
+    is_mirrored,
+    pod_addresses,
+)
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.self_registered import (
     PodNameAndAddress,
@@ -131,6 +137,7 @@ class SelfRegistrationCheck:
         alive = {
             (str(pod["metadata"]["name"]), address)
             for pod in pods
+            if not has_pod_ended(pod)
             for address in _pod_and_node_addresses(pod)
         }
         soon = boot_clock_seconds() + BLOCKED_RECHECK_SECONDS
@@ -238,12 +245,13 @@ class SelfRegistrationCheck:
         used = addresses & _addresses_of_unmirrored_slices(self._sources.slices.objects())
         for address in addresses - used:
             query = {"fieldSelector": f"status.podIP={address}"}
-            if self._access.get(PODS.path(), query)["items"]:
+            if not all(map(has_pod_ended, self._access.get(PODS.path(), query)["items"])):
                 used.add(address)
         if used == addresses:
             return used
         for page in self._access.pages(PODS.path()):
-            used |= addresses & {address for pod in page["items"] for address in _pod_and_node_addresses(pod)}
+            living = [pod for pod in page["items"] if not has_pod_ended(pod)]
+            used |= addresses & {address for pod in living for address in _pod_and_node_addresses(pod)}
         for page in self._access.pages(ENDPOINT_SLICES.path()):
             used |= addresses & _addresses_of_unmirrored_slices(page["items"])
         return used

@@ -14,7 +14,7 @@ from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.syncer import Advertise, Syncer
 from eurekube_provider.kube.access import GATEWAYS, HTTP_ROUTES, INGRESSES, ApiResource, KubeAccess
-from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.kube.reflector import DENIAL_SETTLE_SECONDS, Reflector
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.watches import OnDemandWatches, WatchScope
 
@@ -90,7 +90,8 @@ class RouteWatches:
                 or watch.find_unsynced(namespace) is not None
             ):
                 return None
-            if not watch.is_usable_by_new_leader:  # the copy may be as old as the former leader's
+            # The copy may be as old as the former leader's, or as the right to read.
+            if not watch.is_usable_by_new_leader or watch.find_denied_after_list(namespace) is not None:
                 return None
             unread |= {one.namespace for one in reflectors if not one.is_synced}
             found[name] = watch.objects()
@@ -113,12 +114,15 @@ class RouteWatches:
         return set(self._namespaces) or {None}
 
     def _new_watch(self, resource: ApiResource) -> OnDemandWatches:
-        def route_changed(_old: object, _new: object) -> None:
+        def concern_users(seconds: float, *_: object) -> None:
             for user in watches.users_of(next(iter(self._scopes))):  # each user needs all of them
-                self._concerned_later(user, CHANGE_BATCH_SECONDS)
+                self._concerned_later(user, seconds)
 
+        changed, denied = (
+            partial(concern_users, one) for one in (CHANGE_BATCH_SECONDS, DENIAL_SETTLE_SECONDS)
+        )
         watches = OnDemandWatches(
-            partial(Reflector, self._access, resource, trim_route, route_changed), self._concerned
+            partial(Reflector, self._access, resource, trim_route, changed, on_denied=denied), self._concerned
         )
         return watches
 

@@ -184,7 +184,9 @@ class ClusterCache:
             partial(Reflector, access, PODS, trim_pod_to_host_ports, self._host_ports_changed), concerned
         )
         self._routes = RouteWatches(access, namespaces, advertise_from, concerned, enqueue_later)
-        self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
+        self.gated_pods = GatedPods(
+            access, gate_namespaces, self._gate_changed, self._is_node_ready, self._report_denial
+        )
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
         if gate_namespaces:  # else what waits for callers would be taken for not ready
             self._groups["gated pods"] = self.gated_pods
@@ -333,14 +335,12 @@ class ClusterCache:
     def desired(self, syncer: Syncer) -> DesiredInstances:
         """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
         desired, namespace = self._desired_by_copy(syncer), syncer.selector.namespace
-        denied = self.services.find_denied_after_list(namespace) or self.slices.find_denied_after_list(
-            namespace
-        )
+        denied = self._find_denied_reflector(namespace, self.services, self.slices, self.gated_pods)
         if denied is None:
             return desired
         sentence = (
-            f"the Services of namespace {namespace} and their endpoints may not be read any more: what is"
-            f" registered is kept as it was last read ({denied.failure})"
+            f"the Services of namespace {namespace}, their endpoints or their pods may not be read any more:"
+            f" what is registered is kept as it was last read ({denied.failure})"
         )
         problem = Problem(Reason.NAMESPACE_NOT_READ, sentence)
         return replace(desired, problems=(problem, *desired.problems))
@@ -512,10 +512,11 @@ class ClusterCache:
         :raises KubernetesError: not all of them have been read.
         """
         unread = self._find_unsynced_reflector(selector.namespace)
-        if unread is not None:
+        denied = self._find_denied_reflector(selector.namespace, self.services, self.slices)
+        if (unreadable := unread or denied) is not None:
             raise KubernetesError(
                 f"the Services or EndpointSlices of the namespace {selector.namespace} have not been read"
-                f" ({unread.failure or 'no answer yet'})"
+                f" ({unreadable.failure or 'no answer yet'})"
             )
         return self._index.services_and_slices(selector)
 
@@ -525,6 +526,10 @@ class ClusterCache:
 
     def _find_unsynced_reflector(self, namespace: str) -> Reflector | None:
         return self.services.find_unsynced(namespace) or self.slices.find_unsynced(namespace)
+
+    @staticmethod
+    def _find_denied_reflector(namespace: str, *groups: ReflectorGroup) -> Reflector | None:
+        return next(filter(None, (one.find_denied_after_list(namespace) for one in groups)), None)
 
     def syncers_at_eureka_or_being_deleted(self, eureka: str) -> list[SyncerKey]:
         """Return the syncers that register at a connection, and all that are being deleted."""

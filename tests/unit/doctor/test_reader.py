@@ -59,6 +59,18 @@ def test_a_pod_is_found_by_each_address_of_its_own() -> None:
     }
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_has_no_address_and_no_workload(phase: str) -> None:
+    """A job's completed pod, or an evicted one, keeps an address in its status that another pod has by now:
+    a remedy would be for the wrong workload.
+    """
+    living = {**pod("a-living"), "status": {"phase": "Running", "podIP": "10.0.0.1"}}
+    ended = {**pod("job", "job"), "status": {"phase": phase, "podIP": "10.0.0.1"}}
+    (workload,), by_address = match_pods_to_workloads([living, ended], [])
+    assert {address: one.name for address, one in by_address.items()} == {"10.0.0.1": "a-living"}
+    assert workload.subject.endswith("a-living")
+
+
 @pytest.mark.parametrize("refused", [("apps",), ("apps", "RATING", "a")])
 def test_a_server_whose_registry_cannot_be_read_is_no_healthy_one(
     refused: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ class Api:
         self.writes: list[Object] = []
         self.seconds = 1000.0
         self.latency_seconds = 0.0
+        self.loses_next_answer = False
         self.overtake: Callable[[], None] | None = None
         """Function called just before the next write is handled."""
         self._versions = itertools.count(1)
@@ -68,6 +69,9 @@ class Api:
         self.lease = copy.deepcopy(lease) or {}
         self.lease["metadata"]["resourceVersion"] = str(next(self._versions))
         self.writes.append(self.lease.get("spec") or {})
+        if self.loses_next_answer:
+            self.loses_next_answer = False
+            raise KubernetesError("no answer in time")
         return copy.deepcopy(self.lease)
 
     @property
@@ -334,6 +338,25 @@ def test_a_release_that_fails_is_no_error(api: Api) -> None:
     api.error = away(500)
     one.stop()
     assert not one.may_write()
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["first", "next"])
+def test_who_took_it_without_an_answer_need_not_wait_for_its_end(api: Api, *, expired: bool) -> None:
+    """A slow API server may carry out a write whose answer comes too late; nobody would lead meanwhile."""
+    former, taker, other = candidate(api, "former"), candidate(api, "taker"), candidate(api, "other")
+    if expired:
+        former.try_acquire_or_renew()
+        taker.try_acquire_or_renew()
+        api.seconds += TIMING.lease_duration_seconds
+    api.loses_next_answer = True
+    with pytest.raises(KubernetesError):
+        taker.try_acquire_or_renew()
+    assert (api.spec["holderIdentity"], taker.may_write()) == ("taker", False)
+    other.try_acquire_or_renew()
+    taker.try_acquire_or_renew()
+    assert (taker.may_write(), taker.term, other.may_write()) == (True, 1, False)
+    former.try_acquire_or_renew()
+    assert not former.may_write()
 
 
 def test_two_that_reach_for_it_at_once(api: Api) -> None:

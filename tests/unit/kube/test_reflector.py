@@ -763,11 +763,9 @@ def test_a_denial_must_last_before_a_new_leader_acts_on_the_copy_from_before(
     awaited(lambda: not copy.is_current, "the end of the watch")
     copy.retry_now()
     awaited(lambda: copy.is_access_denied, "the denial")
-    assert not copy.is_usable_by_new_leader
-    assert not copy.is_denied_after_list
+    assert (copy.is_usable_by_new_leader, copy.is_denied_after_list) == (False, False)
     monkeypatch.setattr(module, "DENIAL_SETTLE_SECONDS", 0.0)
-    assert copy.is_denied_after_list
-    assert copy.is_usable_by_new_leader
+    assert (copy.is_usable_by_new_leader, copy.is_denied_after_list) == (True, True)
     api.items, api.refusals = [thing("b")], []
     awaited(lambda: copy.names == ["b"], "the list")
     assert not copy.is_denied_after_list

@@ -53,7 +53,8 @@ class QuietApi:
         yield {"metadata": {"resourceVersion": "1"}, "items": self.objects[kind]}
 
     def _watch(self, kind: str, on_open: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        on_open()
+        if kind not in self._refused:
+            on_open()
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or kind in self._refused, 60)
         if kind in self._refused:

@@ -8,8 +8,11 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.syncer import READINESS_GATE
+from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.gated_pods import GatedPods
+from lab.waiting import wait_until
+from tests.unit.operator.quiet_api import QuietApi
 
 EARLIER, LATER = "2026-11-28T12:00:00Z", "2026-11-28T12:02:00Z"
 
@@ -43,3 +46,24 @@ def test_a_pod_whose_kubelet_died_as_its_gate_opened_is_not_ready(
     assert [one["metadata"]["name"] for one in pods.pods_depending_on_nodes()] == ["rating-1"] * (
         ready == "False"
     )
+
+
+def test_a_pod_that_may_not_be_read_any_more_is_as_ready_as_its_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a pod that became unready later would stay UP for ever."""
+    monkeypatch.setattr(reflector, "DENIAL_SETTLE_SECONDS", 0.0)
+    api, denied = QuietApi(monkeypatch), list[str | None]()
+    api.objects["pods"] = [opened("True")]
+    pods = GatedPods(
+        KubeAccess(client.Configuration()), ["shop"], lambda _: None, lambda _: True, denied.append
+    )
+    pods.start()
+    try:
+        wait_until(lambda: pods.pods_registered_as_ready() == {("shop", "rating-1")}, "the first list", 20.0)
+        api.refuse("pods", 403)
+        wait_until(lambda: denied == ["shop"], "the denial", 20.0)
+        assert pods.pods_registered_as_ready() == frozenset()
+    finally:
+        pods.stop()
+        api.end()

@@ -357,6 +357,13 @@ def test_who_removes_nothing_removes_nothing_of_others(
     assert found.passes()
 
 
+def test_an_evicted_pod_is_dead(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays for days, and its status keeps an address that another pod may have."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    pods.add("a", "10.0.0.2", status={"phase": "Failed", "hostIP": "192.0.2.1"})
+    assert not found.passes()
+
+
 def test_a_pod_that_lives_on_unselected_is_not_dead(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that lost its label is no endpoint any more, but still runs, and keeps its registration."""
     found = dead(pods, monkeypatch, **OPT_IN)

@@ -253,22 +253,24 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "answer", [[], [{"metadata": {"name": "b"}}], None], ids=["gone", "there", "no answer"]
+    ("phases", "ends"),
+    [([], True), (["Failed"], True), (["Succeeded"], True), (["Running"], False), (None, False)],
+    ids=["gone", "evicted", "completed", "there", "no answer"],
 )
 @pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt", "paused"])
 def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
-    keeps: str, answer: list[Any] | None, monkeypatch: pytest.MonkeyPatch
+    keeps: str, phases: list[str] | None, *, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refused syncer deregisters a vanished pod if other pods of its slices are left and the API server
-    has no such pod.
+    has no such pod, or one whose containers have ended for good.
     """
     asked: list[Any] = []
 
     def get(_: object, path: str, query: dict[str, str]) -> dict[str, Any]:
         asked.append((path, query["fieldSelector"]))
-        if answer is None:
+        if phases is None:
             raise KubernetesError("no answer")
-        return {"items": answer}
+        return {"items": [{"metadata": {"name": "b"}, "status": {"phase": one}} for one in phases]}
 
     monkeypatch.setattr(KubeAccess, "get", get)
     scene = Scene()
@@ -278,7 +280,7 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     scene.endpoints(WEB, a=READY)
     may_go = keeps != "paused"
     found = [(one.action, one.instance.instance_id[0]) for one in scene.reconcile()]
-    assert found == ([(Action.DEREGISTER, "b")] if may_go and answer == [] else [])
+    assert found == ([(Action.DEREGISTER, "b")] if may_go and ends else [])
     assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
     scene.endpoints(WEB, c=READY)
     assert scene.reconcile() == [], "none of its siblings says that the slices are whole"

@@ -10,6 +10,7 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
+from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.route_watches import RouteWatches
@@ -157,6 +158,21 @@ def test_a_kind_that_may_not_be_read(made: Made, api: QuietApi) -> None:
     watches = made(namespaces=("shop",))
     watches.watch_needed_kinds(KEY, INGRESS)
     wait_until(lambda: bool(watches.failure_text(INGRESS)), "the answer", 20.0)
+    assert watches.routes(INGRESS) is None
+    assert watches.failure_text(INGRESS) == "ingresses cannot be read"
+
+
+def test_a_kind_that_may_not_be_read_any_more(
+    made: Made, api: QuietApi, concerned: list[SyncerKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is old, which a syncer says once the denial has lasted."""
+    monkeypatch.setattr(reflector, "DENIAL_SETTLE_SECONDS", 0.0)
+    watches = made(namespaces=("shop", "infra"))
+    watches.watch_needed_kinds(KEY, INGRESS)
+    read(watches, INGRESS)
+    wait_until(lambda: len(concerned) == 2, "the first lists", 20.0)
+    api.refuse("ingresses", 403)
+    wait_until(lambda: len(concerned) == 4, "the denials", 20.0)
     assert watches.routes(INGRESS) is None
     assert watches.failure_text(INGRESS) == "ingresses cannot be read"
 

@@ -92,7 +92,7 @@ def answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -
     monkeypatch.setattr(module, "API_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(module, "KubeAccess", SimpleNamespace(load=lambda *_: access))
     monkeypatch.setattr(module, "RenewalsWithoutKubernetes", Mock())
-    monkeypatch.setattr(module.selfcheck, "BackgroundSelfCheck", Mock())
+    monkeypatch.setattr("eurekube_provider.operator.selfcheck.BackgroundSelfCheck", Mock())
     settings = Settings({"default": Connection.parse(URL)}, cluster_name="lab", web_address="")
     with suppress(KubernetesError):  # of the last denial
         module.run(settings, stop)

@@ -501,6 +501,8 @@ def test_what_may_not_be_read_any_more_is_kept_and_said(monkeypatch: pytest.Monk
         assert (reasons("open"), reasons("closed")) == (known, known), "it may pass, as at a server's start"
         doubt = [("NamespaceNotRead", True), ("NoMatchingService", True)]
         wait_until(lambda: reasons("closed") == doubt, "the doubt", 20)
+        with pytest.raises(KubernetesError, match=r"closed have not been read \(.*forbidden"):
+            sources.select_services(Selector("closed", "rating"))
         assert reasons("open") == known
         access.is_open = True
         wait_until(lambda: reasons("closed") == known, "its end", 20)

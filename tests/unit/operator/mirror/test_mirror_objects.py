@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from eurekube_provider.core.objects import MIRROR_LABEL
+from eurekube_provider.core.objects import MIRROR_LABEL, MIRROR_SLICE_MANAGER, SLICE_MANAGED_BY_LABEL
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from lab.waiting import wait_until
 from tests.unit.operator.mirror.stage import KEY, Api, one
 
 
@@ -50,3 +52,33 @@ def test_mirrors_are_looked_at_as_soon_as_all_is_listed() -> None:
     concerned.clear()
     one(objects.slices).replace_from_list(page())
     assert concerned == []
+
+
+class Asked:
+    """An API server without objects that records the label selector of each list, by kind."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+
+    def pages(self, path: str, *, query: dict[str, str], **_: object) -> Iterator[dict[str, Any]]:
+        """Return an empty list."""
+        self.labels[path.rpartition("/")[2]] = query.get("labelSelector", "")
+        yield from page()
+
+    def watch(self, *_: object) -> Iterator[dict[str, Any]]:
+        """Report no change."""
+        yield from ()
+
+
+def test_only_what_mirrors_made_is_read() -> None:
+    """Of Services and EndpointSlices, of which a cluster has many, only the mirrors' own are copied whole."""
+    asked = Asked()
+    objects = MirrorObjects(asked, (), lambda _: None)  # type: ignore[arg-type]
+    objects.start()
+    wait_until(lambda: len(asked.labels) == 3, "the lists", 20.0)
+    objects.stop()
+    assert asked.labels == {
+        "eurekamirrors": "",
+        "services": MIRROR_LABEL,
+        "endpointslices": f"{SLICE_MANAGED_BY_LABEL}={MIRROR_SLICE_MANAGER}",
+    }
