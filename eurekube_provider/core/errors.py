@@ -104,7 +104,7 @@ class LeadershipLost(EurekubeError):
 
 
 class OperatorStillNeeded(EurekubeError):
-    """An operator was not removed: it serves syncers of others, or it could not be determined whether it
+    """An operator was not removed: it serves syncers that stay, or it could not be determined whether it
     does.
     """
 

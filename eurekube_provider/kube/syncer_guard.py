@@ -8,6 +8,7 @@ the chart asks the operator itself before it is uninstalled.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,10 @@ _OUTCOME_WITHOUT_OPERATOR_BY_KIND = {
 }
 _MAX_LISTED_NAMES = 5
 _REQUEST_TIMEOUT_SECONDS = 10.0
+_OWN_CHECKS = 30
+"""How often the stack's own syncers and mirrors are looked for: the engine may be deleting them."""
+
+_OWN_CHECK_INTERVAL_SECONDS = 2.0
 _FORCE_UNINSTALL_HINT = "`helm uninstall --no-hooks` goes on all the same"
 _FORCE_DESTROY_HINT = (
     f"set {FORCE_DESTROY_VARIABLE}=true for this run, or force_destroy on the operator and run up before"
@@ -55,8 +60,8 @@ class GuardedOperator:
     :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no engine
         has reported it.
     :ivar watch_namespaces: the namespaces that it serves; empty for all.
-    :ivar stack_label: the value of :data:`STACK_LABEL` on the syncers and mirrors of its own stack, which are
-        removed before it.
+    :ivar stack_label: the value of :data:`STACK_LABEL` on the syncers and mirrors of its own stack, for whose
+        removal the operator waits.
     :ivar owns_crds: True if the CRDs are removed with it, and with them every syncer and mirror of the
         cluster.
     :ivar is_forced: True if it may be removed whatever it serves.
@@ -82,19 +87,23 @@ def refuse_removal_while_needed(
     operator: GuardedOperator,
     access: Callable[[GuardedOperator], KubeAccess] = cluster_access,
     environment: Mapping[str, str] = os.environ,
+    wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Raise if an operator serves syncers or mirrors that its stack does not own, or if that is not known.
+    """Raise if an operator serves syncers or mirrors that stay, or if that is not known.
 
-    An operator whose namespace is gone serves nobody. Each request has a time-out of 10 s.
+    Those of its own stack have a minute to go: a program may keep them without the operator. An operator
+    whose namespace is gone serves nobody. Each request has a time-out of 10 s.
 
+    :param wait: sleeps the given seconds.
     :raises OperatorStillNeeded: one sentence that names the syncers and mirrors, and says how to go on.
     """
     if operator.is_forced or _is_variable_true(environment, FORCE_DESTROY_VARIABLE):
         return
     try:
         reached = access(operator)
-        is_there = _namespace_exists(operator, reached)
-        foreign = _foreign_names_by_kind(operator, reached) if is_there or operator.owns_crds else {}
+        is_needed = _namespace_exists(operator, reached) or operator.owns_crds
+        foreign = _names_by_kind(operator, reached, is_own=False) if is_needed else {}
+        own = _wait_for_own_and_find_rest(operator, reached, wait) if is_needed and not foreign else {}
     except (KubernetesError, ConfigurationError) as error:
         has_no_answer = isinstance(error, KubernetesError) and error.status_code is None
         if has_no_answer and _is_variable_true(environment, DELETE_UNREACHABLE_VARIABLE):
@@ -105,12 +114,13 @@ def refuse_removal_while_needed(
             " cluster reachable as the stack's Kubernetes provider has it; where the cluster is gone for"
             f" good, set {DELETE_UNREACHABLE_VARIABLE}=true; else {_FORCE_DESTROY_HINT}"
         ) from None
-    if foreign:
+    if found := foreign or own:
+        whose = "that this stack does not own" if foreign else "of this stack, which it still has,"
         what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
         details = " ".join(
-            f"{len(names)} {kind} that this stack does not own {what}, and"
+            f"{len(names)} {kind} {whose} {what}, and"
             f" {_OUTCOME_WITHOUT_OPERATOR_BY_KIND[kind]}: {format_list(names, _MAX_LISTED_NAMES)}."
-            for kind, names in foreign.items()
+            for kind, names in found.items()
         )
         raise OperatorStillNeeded(
             f"the operator in the namespace {operator.namespace} is still needed: {details} Nothing of the"
@@ -227,9 +237,24 @@ def _namespace_exists(operator: GuardedOperator, access: KubeAccess) -> bool:
     return True
 
 
-def _foreign_names_by_kind(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[str]]:
-    """Return, by kind, ``namespace/name`` of each object that the operator serves and its stack does not own,
-    also of deleted objects that still have a finalizer; leave out kinds without such objects.
+def _wait_for_own_and_find_rest(
+    operator: GuardedOperator, access: KubeAccess, wait: Callable[[float], None]
+) -> dict[str, list[str]]:
+    """Wait until the stack's own syncers and mirrors are gone; return those that stay, as
+    :func:`_names_by_kind`.
+    """
+    for _ in range(_OWN_CHECKS):
+        if not _names_by_kind(operator, access, is_own=True):
+            return {}
+        wait(_OWN_CHECK_INTERVAL_SECONDS)
+    return _names_by_kind(operator, access, is_own=True)
+
+
+def _names_by_kind(operator: GuardedOperator, access: KubeAccess, *, is_own: bool) -> dict[str, list[str]]:
+    """Return, by kind, ``namespace/name`` of each object that the operator serves, also of deleted objects
+    that still have a finalizer; leave out kinds without such objects.
+
+    :param is_own: True for the objects of the operator's stack, False for those of others.
     """
     namespaces = () if operator.owns_crds else operator.watch_namespaces
 
@@ -240,7 +265,7 @@ def _foreign_names_by_kind(operator: GuardedOperator, access: KubeAccess) -> dic
         kind: sorted(
             qualified_name(item)
             for item in _iterate_objects(access, resource, namespaces, is_not_served)
-            if (item["metadata"].get("labels") or {}).get(STACK_LABEL) != operator.stack_label
+            if ((item["metadata"].get("labels") or {}).get(STACK_LABEL) == operator.stack_label) is is_own
         )
         for kind, resource in _RESOURCE_BY_KIND.items()
     }

@@ -72,6 +72,7 @@ from eurekube_provider.registrations.importing import (
     import_application,
     import_instance,
     mark_not_adopted_unless_owned,
+    without_instances,
 )
 from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
@@ -445,8 +446,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if found is None:
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
+        inputs = kind.registration_kind.inputs(found.properties)
         return mark_not_adopted_unless_owned(
-            replace(found, inputs=kind.registration_kind.inputs(found.properties))
+            replace(found, inputs=without_instances(inputs, found.unasked_keys))
         )
 
     def _require_unregistered(self, request: Any, news: Properties) -> None:

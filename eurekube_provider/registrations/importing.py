@@ -7,7 +7,7 @@ an operator renewed it, too. The result of ``get`` is read only, and names the o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -61,7 +61,8 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     none.
 
     Instances that no request can name, or whose contents cannot be read exactly, are left out. Keys are the
-    instances' ids, or numbers where an id cannot be a key.
+    instances' ids, or numbers where an id cannot be a key. All have one renewer in a program: the inputs
+    leave out the instances that have another one than the stack's own.
 
     :raises ConfigurationError: the id is no name of an application.
     :raises RegistryError: Eureka cannot be asked.
@@ -76,11 +77,10 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
         key: {name: value for name, value in _instance_inputs(one).items() if name in MEMBER_PROPERTY_NAMES}
         for key, one in by_key.items()
     }
-    renewers = {one.renewer or SELF_RENEWER_VALUE for one in held}
+    own = [one for one in held if one.owner == str(owner)] or [one for one in held if one.owner] or held
     asked: Properties = {
-        **_renewer_and_on_conflict(held[0], owner),
+        **_renewer_and_on_conflict(own[0], owner),
         "application": held[0].application,
-        "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWER_VALUE,
         "instances": instances,
     }
     # Existing instances may share an address.
@@ -89,7 +89,21 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     )
     desired = DesiredState.from_properties(checked)
     properties = application_outputs(checked, desired, _to_actual_state(held, desired))
-    return FoundResource(properties, asked, id=held[0].application)
+    unasked = frozenset(
+        key for key, one in by_key.items() if (one.renewer or SELF_RENEWER_VALUE) != asked["renewer"]
+    )
+    inputs = without_instances(asked, unasked)
+    return FoundResource(properties, inputs, id=held[0].application, unasked_keys=unasked)
+
+
+def without_instances(inputs: Properties, keys: Collection[str]) -> Properties:
+    """Return an application's inputs, findings of a refresh included, without the instances of these keys."""
+    return {
+        name: {key: item for key, item in value.items() if key not in keys}
+        if isinstance(value, dict) and name != "metadata"
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def mark_not_adopted_unless_owned(found: FoundResource) -> FoundResource:

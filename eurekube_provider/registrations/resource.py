@@ -113,12 +113,15 @@ class FoundResource:
     :ivar inputs: the inputs that ask for this state, so that a preview shows drift.
     :ivar undeclared_keys: the keys of instances that no program names; any of their values may be a secret.
     :ivar id: the id in Pulumi, where somebody wrote the id in another form; else empty.
+    :ivar unasked_keys: the keys of instances that the inputs leave out, since a program could not ask for
+        them beside the others.
     """
 
     properties: Properties
     inputs: Properties
     undeclared_keys: frozenset[str] = frozenset()
     id: str = ""
+    unasked_keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.runtime.extras import require_extra
 
@@ -31,6 +32,7 @@ def refuse_deletion_while_needed(properties: Mapping[str, Any]) -> None:
     :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
     :raises MissingExtra: the client for Kubernetes is not installed.
     """
+    wait = CANCELLATION.begin_call(0)  # Ctrl-C ends it
     with require_extra("kubernetes", "the removal of an operator"):
         from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_removal_while_needed
     refuse_removal_while_needed(
@@ -43,5 +45,6 @@ def refuse_deletion_while_needed(properties: Mapping[str, Any]) -> None:
             is_forced=bool(properties.get("force")),
             kubeconfig=properties.get("kubeconfig"),
             context=properties.get("context"),
-        )
+        ),
+        wait=wait,
     )

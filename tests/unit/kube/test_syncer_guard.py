@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +95,17 @@ class FakeCluster:
 
 
 def removal_error(
-    cluster: FakeCluster, environment: Mapping[str, str] | None = None, **more: Any
+    cluster: FakeCluster,
+    environment: Mapping[str, str] | None = None,
+    wait: Callable[[float], None] = lambda _: None,
+    **more: Any,
 ) -> OperatorStillNeeded | None:
     """Return the error that forbids the operator's removal, or None if it may be removed."""
     given = {name: getattr(OPERATOR, name) for name in ("namespace", "namespace_uid", "stack_label")}
     operator = GuardedOperator(**{**given, **more})
     access: Any = lambda _: cluster  # noqa: E731
     try:
-        refuse_removal_while_needed(operator, access, environment or {})
+        refuse_removal_while_needed(operator, access, environment or {}, wait)
     except OperatorStillNeeded as error:
         return error
     return None
@@ -123,10 +126,26 @@ def test_it_stays_while_others_need_it() -> None:
     )
 
 
+def test_it_waits_for_those_of_its_own_stack() -> None:
+    """A destroy deletes them beside the operator; a program that keeps them is refused after a minute."""
+    cluster, waited = FakeCluster(syncer("shop/rating", "shop.dev")), list[float]()
+    said = str(removal_error(cluster, wait=waited.append))
+    assert sum(waited) == 60
+    assert "1 EurekaSyncers of this stack, which it still has, would be served by nobody, and their" in said
+    assert "shop/rating. Nothing of the operator was removed" in said
+
+    def delete_them(_: float) -> None:
+        cluster.syncers = ()
+
+    assert removal_error(cluster, wait=delete_them) is None
+    own = FakeCluster(mirrors=(syncer("shop/review", "shop.dev"),))
+    assert "1 EurekaMirrors of this stack" in str(removal_error(own))
+    assert removal_error(own, {"EUREKUBE_FORCE_DESTROY": "true"}) is None
+
+
 def test_it_stays_while_others_mirrors_need_it() -> None:
     """The operator's removal is refused while others' mirrors exist, in one message with their syncers."""
     own, other = syncer("shop/review", "shop.dev"), syncer("shop/order")
-    assert removal_error(FakeCluster(mirrors=(own,))) is None
     said = str(removal_error(FakeCluster(mirrors=(own, other))))
     assert (
         "1 EurekaMirrors that this stack does not own would be served by nobody, and their Services" in said
@@ -147,8 +166,8 @@ def test_a_cluster_without_the_kind_has_no_mirrors() -> None:
 
 
 def test_it_goes_when_nobody_else_needs_it() -> None:
-    """The operator may be removed when only its own stack has syncers, or the kind does not exist."""
-    assert removal_error(FakeCluster(syncer("shop/rating", "shop.dev"))) is None
+    """The operator may be removed when there are no syncers, or the kind does not exist."""
+    assert removal_error(FakeCluster()) is None
     assert removal_error(FakeCluster(), watch_namespaces=("gone",)) is None
 
 
@@ -165,7 +184,7 @@ def test_only_what_it_serves_counts() -> None:
     """Only syncers in watched namespaces count, or in all namespaces if the CRD would be deleted as well."""
     cluster = FakeCluster(syncer("else/cart"))
     assert removal_error(cluster, watch_namespaces=("shop", "stage")) is None
-    assert cluster.asked[1:] == [
+    assert list(dict.fromkeys(cluster.asked[1:])) == [
         f"/apis/eurekube.io/v1alpha1/namespaces/{name}/{kind}"
         for kind in ("eurekasyncers", "eurekamirrors")
         for name in ("shop", "stage")

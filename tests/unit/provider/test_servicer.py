@@ -492,6 +492,27 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
     }
 
 
+def test_an_imported_application_has_one_renewer(stub: Any, eureka: FakeEureka) -> None:
+    """Beside a stack's own instances those that renew themselves are left out of the program, and stay."""
+    kind = "eurekube:index:Application"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
+    owned = {"eurekube.owner": "stack/organization/shop/dev/old", "eurekube.renewer": "eurekube"}
+    for id_, metadata in (("a-self", {}), ("own", {**owned, "eurekube.member": "own"}), ("z-self", {})):
+        eureka.register(Instance("OLD", id_, id_, f"192.0.2.{len(id_)}", Port(80), metadata=metadata))
+    found = stub.Read(proto.ReadRequest(id="OLD", **named))
+    asked = decode_properties(found.inputs).properties
+    assert (asked["renewer"], set(asked["instances"])) == ("eurekube", {"own"})
+    assert set(decode_properties(found.properties).properties["instances"]) == {"a-self", "own", "z-self"}
+    checked = stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **named))
+    assert not checked.failures
+    stub.Update(proto.UpdateRequest(olds=found.properties, news=checked.inputs, **named))
+    assert {each.instance_id: each.renewer for each in eureka.held.values()} == {
+        "a-self": None,
+        "own": "eurekube",
+        "z-self": None,
+    }
+
+
 @pytest.mark.parametrize("id_", ["OLD/vm-0", "OLD/old.dev.shop", "/", " "])
 def test_one_instance_is_no_application(stub: Any, eureka: FakeEureka, id_: str) -> None:
     """An instance's id is refused as an Application's, whose import would take over the whole application."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import grpc
@@ -169,7 +169,8 @@ def test_the_deletion_asks_with_what_the_state_says(guard: Guard, monkeypatch: p
     """The deletion uses the state's properties, and fails while the operator is needed."""
     asked = []
 
-    def refuse(operator: syncer_guard.GuardedOperator) -> None:
+    def refuse(operator: syncer_guard.GuardedOperator, wait: Callable[[float], None]) -> None:
+        assert wait
         asked.append(operator)
         raise OperatorStillNeeded("by others")
 
