@@ -213,7 +213,7 @@ class MirrorWriter:
                 if error.reason == "AlreadyExists":
                     with self._lock:
                         self._taken.add(key_of(body))
-                if error.status_code not in SINGLE_OBJECT_REFUSAL_CODES:
+                if error.status_code not in (*SINGLE_OBJECT_REFUSAL_CODES, 500):  # of a webhook that is away
                     raise
                 refusal = refusal or error
                 ids_without_place |= {one.instance_id for one in endpoints_in_slices([body])}
