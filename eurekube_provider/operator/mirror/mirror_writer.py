@@ -116,6 +116,20 @@ class MirrorWriter:
         self._put_written(self._objects.services, answer)
         return answer
 
+    def require_creatable_service(self, body: Object) -> None:
+        """Have the API server try to create such a Service, under a name that is free, without storing it.
+
+        :raises KubernetesError: it would refuse, as by a webhook or a quota.
+        """
+        if not self.is_dry:
+            metadata = {**body["metadata"], "name": f"{body['metadata']['name'][:58]}-next"}
+            path = SERVICES.path(metadata["namespace"])
+            try:
+                self._access.request("POST", path, {"dryRun": "All"}, {**body, "metadata": metadata})
+            except KubernetesError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+
     def patch_service(self, service: Object, patch: dict[str, Any]) -> Object:
         """Patch a Service if it still is as it was read.
 

@@ -132,6 +132,26 @@ def test_a_service_that_is_refused_keeps_its_slices_with_eureka(status: int) -> 
     assert stage.shows() == {"192.0.2.2": True, "192.0.2.3": True}
 
 
+def test_a_service_that_could_not_be_made_again_is_not_deleted() -> None:
+    """While a webhook or a quota refuses new Services, the mirror keeps the one that another form is to
+    replace.
+    """
+    stage = Stage(api=(api := ChoosyApi()))
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    uid = (stage.service() or {})["metadata"]["uid"]
+    api.refused = {"services": 403}
+    stage.edited(application="review", headless=True)
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    assert (stage.service() or {})["metadata"]["uid"] == uid
+    assert stage.shows() == {"192.0.2.1": True}
+    api.refused.clear()
+    stage.reconcile()
+    assert (stage.service() or {})["spec"]["clusterIP"] == "None"
+    assert [path for path in api.objects if "/services/" in path] == [SERVICE]
+
+
 def test_others_finalizers_stay_on_a_slice() -> None:
     """The mirror replaces the whole slice with PUT, and keeps a finalizer that somebody else put on it."""
     stage = Stage()
