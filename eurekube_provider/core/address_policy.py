@@ -111,10 +111,14 @@ class AddressPolicy:
         return ""
 
 
-def collect_cluster_addresses(services: Iterable[Object], slices: Iterable[Object]) -> frozenset[str]:
+def collect_cluster_addresses(
+    services: Iterable[Object], slices: Iterable[Object], node_addresses: AbstractSet[str] = frozenset()
+) -> frozenset[str]:
     """Return the addresses of a cluster's own Services and pods.
 
     :param slices: all EndpointSlices but those of mirrors.
+    :param node_addresses: what a pod with its node's address (``hostNetwork``) does not have for itself: what
+        else runs on that machine may be mirrored.
     """
     of_services = {
         str(address)
@@ -127,6 +131,7 @@ def collect_cluster_addresses(services: Iterable[Object], slices: Iterable[Objec
         endpoint["addresses"][0]
         for endpoint in endpoints_of(slices)
         if (endpoint.get("targetRef") or {}).get("kind") == "Pod"
+        and endpoint["addresses"][0] not in node_addresses
     )
 
 

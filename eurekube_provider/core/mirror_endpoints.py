@@ -160,7 +160,7 @@ def mirrored_endpoints(
         if addresses is None or lookup.failure:
             why = f"could not be resolved ({lookup.failure})" if lookup.failure else "is being resolved"
             kept = "" if addresses is None else ": the addresses that it had are kept"
-            sentence = f"is at {host!r}, a name that {why}{kept}"
+            sentence = f"is at {host!r}, a name that {why}{kept}" if host else "has no address"
             problems.append(_instance_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
         if addresses is None:
             is_up_by_unresolved_id[instance.instance_id] = instance.status is Status.UP
@@ -187,9 +187,14 @@ def mirrored_endpoints(
             # Two registrations of one process: it can be called where one of them is UP.
             if other is None or (endpoint.is_ready and not other.is_ready):
                 found[place] = endpoint
-    return MappedEndpoints(
-        tuple(found.values()), frozenset(listed_ids), is_up_by_unresolved_id, tuple(problems)
-    )
+    # In another group as well: of two slices with one address and port kube-proxy takes either readiness.
+    called = {(one.address, port[:2]) for one in found.values() if one.is_ready for port in one.group.ports}
+    endpoints = [
+        one
+        for one in found.values()
+        if one.is_ready or called.isdisjoint((one.address, port[:2]) for port in one.group.ports)
+    ]
+    return MappedEndpoints(tuple(endpoints), frozenset(listed_ids), is_up_by_unresolved_id, tuple(problems))
 
 
 def host_name_problem(

@@ -6,6 +6,7 @@ import copy
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -259,31 +260,44 @@ def test_a_flood_makes_as_many_services_as_a_mirror_says(stage: Stage, eureka: P
     stage.end("all", "flood")
 
 
+@contextmanager
+def quota(stage: Stage, resource: str, count: int) -> Iterator[None]:
+    """Have the namespace take no more objects of a resource than there are."""
+    path = f"/api/v1/namespaces/{SHOP}/resourcequotas"
+    spec = {"hard": {f"count/{resource}": str(count)}}
+    access = stage.cluster.access
+    access.request("POST", path, body={"metadata": {"name": "full", "namespace": SHOP}, "spec": spec})
+    try:
+        wait_for(lambda: (access.get(f"{path}/full").get("status") or {}).get("used"), "the quota's count")
+        yield
+    finally:
+        access.request("DELETE", f"{path}/full")
+
+
 def test_what_a_quota_refuses_keeps_nobody_else_called(stage: Stage, eureka: Peers) -> None:
     """While a quota of the namespace refuses an application's next slice, who leaves goes from those that
-    stand.
+    stand; while it refuses a Service, none is deleted to be made again in another form.
     """
     scene, app = stage.scene, "full"
     scene.mirror("full", application=app)
     for number in (1, 2):
         Writer(eureka).register(instance(app, number))
     scene.wait_shows(app, BOTH)
-    count = len(stage.cluster.items(ENDPOINT_SLICES, SHOP))
-    quota: Object = {
-        "metadata": {"name": "slices", "namespace": SHOP},
-        "spec": {"hard": {"count/endpointslices.discovery.k8s.io": str(count)}},
-    }
-    access, path = stage.cluster.access, f"/api/v1/namespaces/{SHOP}/resourcequotas"
-    access.request("POST", path, body=quota)
-    try:
-        wait_for(lambda: (access.get(f"{path}/slices").get("status") or {}).get("used"), "the quota's count")
+    with quota(stage, "endpointslices.discovery.k8s.io", len(stage.cluster.items(ENDPOINT_SLICES, SHOP))):
         Writer(eureka).register(replace(instance(app, 3), port=Port(9090)))
         wait_for(lambda: "exceeded quota" in str(stage.status("full")), "the refusal", 40.0)
         Writer(eureka).remove(instance(app, 1))
         scene.wait_shows(app, {"192.0.2.2": (8080, True)}, 40.0)
-    finally:
-        access.request("DELETE", f"{path}/slices")
-    scene.wait_shows(app, {"192.0.2.2": (8080, True), "192.0.2.3": (9090, True)}, 70.0)
+    after: Endpoints = {"192.0.2.2": (8080, True), "192.0.2.3": (9090, True)}
+    scene.wait_shows(app, after, 70.0)
+    service = stage.service(app)
+    assert service is not None
+    with quota(stage, "services", len(stage.cluster.items(SERVICES, SHOP))):
+        scene.mirror("full", application=app, headless=True)
+        wait_for(lambda: "exceeded quota" in str(stage.status("full")), "the refusal", 40.0)
+        assert (stage.service(app) or {})["metadata"]["uid"] == service["metadata"]["uid"]
+    wait_for(lambda: (stage.service(app) or service)["spec"]["clusterIP"] == "None", "another Service", 70.0)
+    scene.wait_shows(app, after)
     stage.end("full")
 
 

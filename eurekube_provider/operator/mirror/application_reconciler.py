@@ -37,8 +37,8 @@ from eurekube_provider.operator.mirror.service_writer import MirrorRound, Servic
 
 _log = logging.getLogger(__name__)
 
-_PATCH_REFUSAL_CODES = frozenset({400, 403, 422})
-"""HTTP statuses of a patch that a webhook or a quota refused: the Service is still as it was read."""
+_PATCH_REFUSAL_CODES = frozenset({400, 403, 422, 500})
+"""HTTP statuses of a patch that a webhook or a quota refused, or that a webhook did not answer."""
 
 
 def _is_address_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:

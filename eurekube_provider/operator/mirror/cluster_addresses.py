@@ -85,8 +85,9 @@ class AddressPolicyCache:
         return self._policy
 
     def _read_policy(self) -> AddressPolicy:
-        networks = [*self._cluster, *self._service_networks(), *self._pod_networks()]
-        own = collect_cluster_addresses(self._services(), self._slices())
+        nodes = self._list_items(NODES.path())
+        networks = [*self._cluster, *self._service_networks(), *_pod_networks(nodes)]
+        own = collect_cluster_addresses(self._services(), self._slices(), _addresses_of_nodes(nodes))
         return AddressPolicy(self._allowed, tuple(dict.fromkeys(networks)), own)
 
     def _service_networks(self) -> tuple[Network, ...]:
@@ -98,11 +99,14 @@ class AddressPolicyCache:
             raise
         return parse_networks(cidr for item in items for cidr in (item.get("spec") or {}).get("cidrs") or ())
 
-    def _pod_networks(self) -> tuple[Network, ...]:
-        items = self._list_items(NODES.path())
-        return parse_networks(
-            cidr for item in items for cidr in (item.get("spec") or {}).get("podCIDRs") or ()
-        )
-
     def _list_items(self, path: str) -> list[Object]:
         return [item for page in self._access.pages(path) for item in page.get("items") or ()]
+
+
+def _pod_networks(nodes: Iterable[Object]) -> tuple[Network, ...]:
+    return parse_networks(cidr for item in nodes for cidr in (item.get("spec") or {}).get("podCIDRs") or ())
+
+
+def _addresses_of_nodes(nodes: Iterable[Object]) -> frozenset[str]:
+    given = (one for item in nodes for one in (item.get("status") or {}).get("addresses") or ())
+    return frozenset(str(one.get("address") or "") for one in given)

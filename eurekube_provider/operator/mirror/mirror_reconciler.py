@@ -247,6 +247,23 @@ class MirrorReconciler:
         unreachable = merge_problems_by_reason([Problem(MirrorCondition.SOURCE_UNREACHABLE, sentence)])
         return MirrorResult(replace(report, problems=unreachable))
 
+    def report_after_failure(self, key: MirrorKey, before: MirrorReport, failure: Problem) -> MirrorReport:
+        """Return the report on a reconcile that failed: what the cluster shows by now, and why not all is
+        done.
+
+        :param before: the last report, from which the problems are, and what was held.
+        """
+        services, slices = self._objects.services_of(key), self._objects.slices_of(key)
+        shown = self._report_on_shown_endpoints(services, slices, failure, before.read_at)
+        held = {one.service: one for one in before.services}
+        counts = [
+            replace(one, held=held[one.service].held, braked=held[one.service].braked)
+            if one.service in held
+            else one
+            for one in shown.services
+        ]
+        return replace(shown, services=tuple(counts), problems=before.problems)
+
     def _report_on_shown_endpoints(
         self,
         services: Mapping[str, Object],

@@ -116,6 +116,20 @@ class MirrorWriter:
         self._put_written(self._objects.services, answer)
         return answer
 
+    def require_creatable_service(self, body: Object) -> None:
+        """Have the API server try to create such a Service, under a name that is free, without storing it.
+
+        :raises KubernetesError: it would refuse, as by a webhook or a quota.
+        """
+        if not self.is_dry:
+            metadata = {**body["metadata"], "name": f"{body['metadata']['name'][:58]}-next"}
+            path = SERVICES.path(metadata["namespace"])
+            try:
+                self._access.request("POST", path, {"dryRun": "All"}, {**body, "metadata": metadata})
+            except KubernetesError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+
     def patch_service(self, service: Object, patch: dict[str, Any]) -> Object:
         """Patch a Service if it still is as it was read.
 
@@ -213,7 +227,7 @@ class MirrorWriter:
                 if error.reason == "AlreadyExists":
                     with self._lock:
                         self._taken.add(key_of(body))
-                if error.status_code not in SINGLE_OBJECT_REFUSAL_CODES:
+                if error.status_code not in (*SINGLE_OBJECT_REFUSAL_CODES, 500):  # of a webhook that is away
                     raise
                 refusal = refusal or error
                 ids_without_place |= {one.instance_id for one in endpoints_in_slices([body])}

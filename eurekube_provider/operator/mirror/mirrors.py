@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.condition_types import Reason
@@ -355,7 +354,8 @@ class MirrorController:
         with self._lock:
             before = self._reports.get(key, MirrorReport())
         failure = Problem(Reason.KUBERNETES_ERROR, str(error))
-        self._publish_result(key, MirrorResult(replace(before, failure=failure)))
+        report = self._reconciler.report_after_failure(key, before, failure)
+        self._publish_result(key, MirrorResult(report))
 
     def _publish_result(self, key: MirrorKey, result: MirrorResult) -> None:
         """Publish the result of a reconcile in Events and in the mirror's status, and queue the next

@@ -139,6 +139,7 @@ class ServiceWriter:
         metadata = wanted["metadata"]
         name = metadata["name"]
         if service is not None and must_recreate:
+            self._writer.require_creatable_service(wanted)  # else its callers would have none
             self._writer.delete_service(service)
             service = None
         if service is None:

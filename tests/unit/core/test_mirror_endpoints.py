@@ -152,6 +152,8 @@ def test_one_bad_instance_keeps_no_other_away() -> None:
     assert "REVIEW vm-2 is at 127.0.0.1, which is a loopback address" in found.problems[0].message
     assert "REVIEW vm-3 is at 'vm-3.example.com'" in found.problems[1].message
     assert found.is_up_by_unresolved_id == {"vm-3": True}
+    (problem,) = mapped(Instance("REVIEW", "vm-4", "", "", Port(8080))).problems
+    assert problem.message == "REVIEW vm-4 has no address"
 
 
 def test_names_become_the_addresses_that_they_resolve_to() -> None:
@@ -168,6 +170,17 @@ def test_two_registrations_at_one_address_are_one_endpoint() -> None:
     up = instance(2, "192.0.2.1")
     (endpoint,) = mapped(down, up).endpoints
     assert (endpoint.instance_id, endpoint.is_ready) == ("vm-2", True)
+
+
+def test_a_registration_that_is_down_hides_no_other_at_its_address_and_port() -> None:
+    """Of two slices with one address and port kube-proxy takes the readiness of either: what is not ready is
+    left out where a registration with further ports is UP; at another port it stays.
+    """
+    both = replace(instance(2, "192.0.2.1"), secure_port=Port(8443))
+    found = mapped(instance(1, status=Status.DOWN), both)
+    assert [(one.instance_id, one.is_ready) for one in found.endpoints] == [("vm-2", True)]
+    found = mapped(replace(instance(1, status=Status.DOWN), port=Port(8081)), both)
+    assert [(one.instance_id, one.is_ready) for one in found.endpoints] == [("vm-1", False), ("vm-2", True)]
 
 
 def test_zones_are_those_of_the_nodes() -> None:

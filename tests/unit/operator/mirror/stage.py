@@ -61,11 +61,13 @@ class Api:
         ]
         yield {"metadata": {"resourceVersion": "1"}, "items": items}
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **__: object) -> Object:
-        """Carry out a write as Kubernetes does."""
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **__: object) -> Object:
+        """Carry out a write as Kubernetes does; nothing of a dry run."""
         if self.fails is not None:
             error, self.fails = self.fails, None
             raise error
+        if query == {"dryRun": "All"}:
+            return copy.deepcopy(body)
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
             if path in self.objects:

@@ -74,7 +74,8 @@ def test_an_instance_is_at_its_new_port_before_it_leaves_the_old_one() -> None:
         assert stage.api.writes == [f"PUT {paths[after.number]}", f"PUT {paths[before.number]}"]
 
 
-def test_a_slice_that_is_refused_keeps_no_other_from_eureka() -> None:
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_slice_that_is_refused_keeps_no_other_from_eureka(status: int) -> None:
     """While a quota refuses new slices, instances leave the slices that stand; an instance whose new place is
     refused stays where it was.
     """
@@ -82,7 +83,7 @@ def test_a_slice_that_is_refused_keeps_no_other_from_eureka() -> None:
     moves = [replace(instance(number), port=Port(8081)) for number in (4, 5)]
     stage.source.listed = [*(instance(number) for number in (1, 2, 3)), *moves]
     stage.reconcile()
-    api.refused = {"endpointslices": 403}
+    api.refused = {"endpointslices": status}
     stage.source.listed = [
         replace(instance(2), status=Status.OUT_OF_SERVICE),
         *(replace(instance(number), port=Port(8082)) for number in (4, 9)),
@@ -101,7 +102,7 @@ def test_a_slice_that_is_refused_keeps_no_other_from_eureka() -> None:
     assert stage.shows() == {"192.0.2.2": False, "192.0.2.4": True, "192.0.2.9": True}
 
 
-@pytest.mark.parametrize("status", [403, 422])
+@pytest.mark.parametrize("status", [403, 422, 500])
 def test_a_service_that_is_refused_keeps_its_slices_with_eureka(status: int) -> None:
     """While a webhook refuses a change of the Service, such as another port, its slices follow Eureka."""
     stage = Stage(api=(api := UnpatchableApi()))
@@ -129,6 +130,26 @@ def test_a_service_that_is_refused_keeps_its_slices_with_eureka(status: int) -> 
     api.status = 0
     stage.reconcile()
     assert stage.shows() == {"192.0.2.2": True, "192.0.2.3": True}
+
+
+def test_a_service_that_could_not_be_made_again_is_not_deleted() -> None:
+    """While a webhook or a quota refuses new Services, the mirror keeps the one that another form is to
+    replace.
+    """
+    stage = Stage(api=(api := ChoosyApi()))
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    uid = (stage.service() or {})["metadata"]["uid"]
+    api.refused = {"services": 403}
+    stage.edited(application="review", headless=True)
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    assert (stage.service() or {})["metadata"]["uid"] == uid
+    assert stage.shows() == {"192.0.2.1": True}
+    api.refused.clear()
+    stage.reconcile()
+    assert (stage.service() or {})["spec"]["clusterIP"] == "None"
+    assert [path for path in api.objects if "/services/" in path] == [SERVICE]
 
 
 def test_others_finalizers_stay_on_a_slice() -> None:

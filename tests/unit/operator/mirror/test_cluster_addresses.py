@@ -70,6 +70,22 @@ def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
     assert [one for one in ("10.3.0.1", "10.245.0.1", "192.0.2.1") if refused(addresses, one)] == []
 
 
+def test_a_pod_with_its_nodes_address_takes_no_machine_away() -> None:
+    """An application outside of Kubernetes may run on a machine that is a node, too: it goes on to be shown
+    once a DaemonSet with the host's network has a Service there.
+    """
+    node = {"status": {"addresses": [{"type": "InternalIP", "address": "10.3.0.1"}, {"type": "Hostname"}]}}
+    addresses = AddressPolicyCache(
+        Api(nodes=[node, {}]),  # type: ignore[arg-type]
+        parse_networks(["10.0.0.0/8"]),
+        (),
+        list,
+        lambda: [pods("10.3.0.1", "10.2.0.1")],
+    )
+    assert not refused(addresses, "10.3.0.1")
+    assert refused(addresses, "10.2.0.1")
+
+
 def test_a_cluster_without_service_networks_in_its_api_is_older() -> None:
     """A 404 for ServiceCIDRs means Kubernetes before 1.33; any other error is raised."""
     nowhere = parse_networks([])

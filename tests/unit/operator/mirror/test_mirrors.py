@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -346,6 +347,34 @@ def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.Mon
     scene.mirrors.lead()
     wait_until(lambda: scene.says("Synced") == "False", "what is wrong", 20.0)
     assert "KubernetesError" in dict(scene.events.recorded)
+
+
+def test_what_a_refusal_leaves_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one application's slice is refused, an operator that begins to lead reports the Services and
+    endpoints that stand.
+    """
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
+    assert scene.status()["ready"] == 1
+    after = Scene()
+    after.api.objects = scene.api.objects
+    send = after.api.request
+
+    def request(method: str, *given: Any, **more: Any) -> Any:
+        if method == "POST":
+            raise KubernetesError("exceeded quota", status_code=403)
+        return send(method, *given, **more)
+
+    monkeypatch.setattr(after.api, "request", request)
+    after.source.listed = [instance(1), replace(instance(2), port=Port(9090))]
+    after.mirrors.start()
+    after.mirrors.reconcile_all_once(threading.Event(), time.monotonic() + 10.0)
+    wait_until(lambda: after.says("Synced") == "False", "the refusal", 10.0)
+    after.end()
+    status = after.status()
+    assert (status["mirrored"], status["ready"], after.says("Ready")) == (1, 1, "True")
+    assert [one["application"] for one in status["services"]] == ["REVIEW"]
 
 
 def test_many_host_names_are_no_fight(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
