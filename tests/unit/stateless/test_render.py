@@ -813,9 +813,7 @@ def test_a_configuration_that_is_no_object_is_named(tmp_path: Path) -> None:
     """A list in place of keys, in either file, is one sentence; so is a stack without a file."""
     (tmp_path / "Pulumi.yaml").write_text("name: p\n")
     project = Project.load(tmp_path)
-    with pytest.raises(
-        ConfigurationError, match=r"no stack 'dev': .*Pulumi.dev.yaml .*an empty one will do"
-    ):
+    with pytest.raises(ConfigurationError, match=r"no stack 'dev': .*Pulumi.dev.yaml .*an empty one will do"):
         project.configuration("dev", {})
     (tmp_path / "Pulumi.dev.yaml").write_text("config: [eurekube:url]\n")
     with pytest.raises(ConfigurationError, match=r"Pulumi.dev.yaml: config must be an object"):

@@ -162,5 +162,5 @@ def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
 )
 def test_other_texts_are_no_addresses(text: str) -> None:
     """The error says that ``HOST:PORT`` is expected."""
-    with pytest.raises(ConfigurationError, match="^'.* must be HOST:PORT"):
+    with pytest.raises(ConfigurationError, match=r"^'.* must be HOST:PORT"):
         parse_address(text)
