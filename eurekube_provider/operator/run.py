@@ -572,11 +572,13 @@ def _wait_for_cluster_identity(
             answered.set()
         except KubernetesError as error:
             if error.status_code in (401, 403):
-                raise KubernetesError(
-                    f"{error}; the operator must be allowed to get the namespace kube-system,"
-                    " whose UID tells clusters apart",
-                    status_code=error.status_code,
-                ) from None
+                needed = (
+                    "the API server does not accept the operator's credentials: renew them"
+                    if error.status_code == 401
+                    else "the operator must be allowed to get the namespace kube-system, whose UID tells"
+                    " clusters apart"
+                )
+                raise KubernetesError(f"{error}; {needed}", status_code=error.status_code) from None
             if time.monotonic() > give_up_at:
                 raise
             if blind:
