@@ -156,10 +156,12 @@ def conditions_page() -> str:
         (
             "Until an operator looks at an object, `Ready` is Unknown with the reason "
             f"`{AWAITING_OPERATOR_REASON}`. Afterwards `Ready` and `Synced` are always there. Any other "
-            "condition appears when it first holds. The first of those that keep the object from being in sync is the reason of `Synced`, too. When one "
-            "is over, it is False with the reason `Resolved`. If something is wrong, the message ends with "
-            "what fixes it, and the operator writes a warning Event of the same name, once in ten minutes; "
-            "none of a syncer's pause, nor of what passes by itself.\n"
+            "condition appears when it first holds. The first of those that keep the object from being "
+            "in sync is the reason of `Synced`, too. When one is over, it is False with the reason "
+            "`Resolved`. If something is wrong, the message ends with what fixes it, and the operator "
+            "writes a warning Event of the same name, once in ten minutes; none of a syncer's pause, nor "
+            "of what passes by itself.
+"
         ),
     ]
     for kind, page, remedies, tables in _CONDITION_TABLES:
