@@ -160,8 +160,7 @@ def conditions_page() -> str:
             "in sync is the reason of `Synced`, too. When one is over, it is False with the reason "
             "`Resolved`. If something is wrong, the message ends with what fixes it, and the operator "
             "writes a warning Event of the same name, once in ten minutes; none of a syncer's pause, nor "
-            "of what passes by itself.
-"
+            "of what passes by itself.\n"
         ),
     ]
     for kind, page, remedies, tables in _CONDITION_TABLES:
