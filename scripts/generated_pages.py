@@ -27,6 +27,7 @@ from eurekube_provider.comparison.seen_remedies import (
 )
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
+    AWAITING_OPERATOR_REASON,
     MirrorReason,
     Reason,
     RefreshCondition,
@@ -153,11 +154,13 @@ def conditions_page() -> str:
         "# Conditions and Events\n",
         "<!-- Written by `make reference` from the enumerations of the names; do not edit. -->\n",
         (
-            "`Ready` and `Synced` are always there. Any other condition appears when it first holds. The "
-            "first of those that keep the object from being in sync is the reason of `Synced`, too. When one "
-            "is over, it is False with the reason `Resolved`. If something is wrong, the message ends with "
-            "what fixes it, and the operator writes a warning Event of the same name, once in ten minutes; "
-            "none of a syncer's pause, nor of what passes by itself.\n"
+            "Until an operator looks at an object, `Ready` is Unknown with the reason "
+            f"`{AWAITING_OPERATOR_REASON}`. Afterwards `Ready` and `Synced` are always there. Any other "
+            "condition appears when it first holds. The first of those that keep the object from being "
+            "in sync is the reason of `Synced`, too. When one is over, it is False with the reason "
+            "`Resolved`. If something is wrong, the message ends with what fixes it, and the operator "
+            "writes a warning Event of the same name, once in ten minutes; none of a syncer's pause, nor "
+            "of what passes by itself.\n"
         ),
     ]
     for kind, page, remedies, tables in _CONDITION_TABLES:

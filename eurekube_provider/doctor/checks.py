@@ -192,4 +192,5 @@ def _eureka_findings(
         yield from registry_checks.self_preservation_findings(url, front_page, eureka.instances, now_seconds)
     yield from registry_checks.disagreement_findings(eureka.name, eureka.disagreements)
     for url, detail in eureka.server_problems:
-        yield Finding(Fault.SERVER_TROUBLE, f"Eureka server {url}", detail, "see what it says of itself")
+        remedy = "put right what is said of it; where it is gone for good, take its URL out of the settings"
+        yield Finding(Fault.SERVER_TROUBLE, f"Eureka server {url}", detail, remedy)

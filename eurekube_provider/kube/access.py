@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.request import getproxies
 
 import urllib3
+import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
 from eurekube_provider.kube.official_client import client, config, rest, tcp_keepalive_socket_options
@@ -190,12 +191,20 @@ class KubeAccess:
                 )
                 chosen = _chosen_context(path, context)
                 namespace = str(chosen.get("namespace") or "")
-                if token_file := _token_file(path, str(chosen.get("user") or "")):
+                user = _user_settings(path, str(chosen.get("user") or ""))
+                _require_credentials_of_command(user, configuration)
+                if token_file := _token_file(user):
                     _follow_token_file(configuration, token_file)
         except (config.ConfigException, OSError) as error:
             raise ConfigurationError(
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
+            ) from None
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
+            where = kubeconfig if isinstance(kubeconfig, str | Path) else os.environ.get("KUBECONFIG", "")
+            raise ConfigurationError(
+                f"the kubeconfig{f' {where}' if where else ''} is not in the form of one, and cannot be read"
+                f" ({' '.join(str(error).split())})"
             ) from None
         _set_proxy(configuration)
         access = cls(configuration, namespace or "default")
@@ -457,13 +466,29 @@ def _chosen_context(path: str | None, context: str | None) -> Mapping[str, Any]:
     return found
 
 
-def _token_file(path: str | None, user: str) -> Path | None:
-    """Return the file with the token of a kubeconfig's user; None where the kubeconfig has the token."""
+def _user_settings(path: str | None, user: str) -> Any:
+    """Return the settings of a kubeconfig's user, with the path of their file; None where there are none."""
     default = config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     files = config.kube_config.KubeConfigMerger(path or default)  # type: ignore[no-untyped-call]
     has_users = bool(user and files.config.safe_get("users"))
     named = files.config["users"].get_with_name(user, safe=True) if has_users else None
-    settings = named["user"] if named is not None and named.safe_get("user") else None
+    return named["user"] if named is not None and named.safe_get("user") else None
+
+
+def _require_credentials_of_command(settings: Any, configuration: client.Configuration) -> None:
+    """Check that the command of a kubeconfig's user gave credentials: the official client logs a failure, and
+    would go on as nobody, who is refused everything.
+    """
+    if settings is None or "exec" not in settings or configuration.api_key or configuration.cert_file:
+        return
+    raise ConfigurationError(
+        f"the command {settings['exec'].safe_get('command')!r} of the kubeconfig's user gave no credentials"
+        " for the Kubernetes API: install it, or log in with it, and try it by kubectl"
+    )
+
+
+def _token_file(settings: Any) -> Path | None:
+    """Return the file with the token of a kubeconfig's user; None where the kubeconfig has the token."""
     if settings is None or "tokenFile" not in settings or "token" in settings or "auth-provider" in settings:
         return None
     return Path(str(settings.path)).absolute().parent / str(settings["tokenFile"])

@@ -93,7 +93,7 @@ def run_with_options(options: argparse.Namespace) -> int:
         sentence on standard error, when a change failed, or when ``--check`` found something to fix.
     """
     try:
-        settings = load_settings(vars(options))
+        settings = load_settings(vars(options), needs_eureka=not options.check_removal)
     except ConfigurationError as error:
         print(f"eurekube operator: {error}", file=sys.stderr)
         return 1

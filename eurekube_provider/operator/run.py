@@ -579,11 +579,13 @@ def _wait_for_cluster_identity(
             if is_api_unavailable(error):
                 settles_at = time.monotonic() + API_RETRY_SECONDS + DENIAL_SETTLE_SECONDS
             if error.status_code in (401, 403) and time.monotonic() >= settles_at:
-                raise KubernetesError(
-                    f"{error}; the operator must be allowed to get the namespace kube-system,"
-                    " whose UID tells clusters apart",
-                    status_code=error.status_code,
-                ) from None
+                needed = (
+                    "the API server does not accept the operator's credentials: renew them"
+                    if error.status_code == 401
+                    else "the operator must be allowed to get the namespace kube-system, whose UID tells"
+                    " clusters apart"
+                )
+                raise KubernetesError(f"{error}; {needed}", status_code=error.status_code) from None
             if time.monotonic() > give_up_at:
                 raise
             if blind:

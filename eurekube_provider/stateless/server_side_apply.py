@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.objects import STACK_LABEL, conditions_of
+from eurekube_provider.core.objects import STACK_LABEL, conditions_of, is_being_deleted
 from eurekube_provider.kube.access import APPLY_PATCH_TYPE, ApiResource, KubeAccess
 from eurekube_provider.stateless.secret_masks import KubernetesObject
 
@@ -44,12 +44,13 @@ class ClusterObjects:
     def apply(self, item: KubernetesObject) -> ApplyEffect:
         """Write ``item`` by server-side apply, taking over all its fields.
 
-        :raises KubernetesError: the API refused the object.
+        :raises KubernetesError: the API refused the object, or is about to delete it.
         """
         path = self._object_path(item, patience_seconds=_CRD_WAIT_SECONDS)
         before = self._read_or_none(path)
         if _is_foreign_namespace(before, item):
             return ApplyEffect.NOT_OWNED
+        _require_no_deletion(before, item)
         after = self._patch(path, item, {})
         if item["kind"] == "CustomResourceDefinition":
             self._wait_until_established(path, item)
@@ -68,6 +69,7 @@ class ClusterObjects:
             return ApplyEffect.CREATED
         if _is_foreign_namespace(before, item):
             return ApplyEffect.NOT_OWNED
+        _require_no_deletion(before, item)
         return _effect(before, self._patch(path, item, {"dryRun": "All"}))
 
     def list_objects_of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
@@ -182,6 +184,16 @@ def _is_foreign_namespace(before: KubernetesObject | None, item: KubernetesObjec
         return False
     labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]
     return labels[0] != labels[1]
+
+
+def _require_no_deletion(before: KubernetesObject | None, item: KubernetesObject) -> None:
+    """Raise an error for an object that is being deleted: the API accepts a change, and the object goes."""
+    if before is not None and is_being_deleted(before):
+        waiting = ", ".join(before["metadata"].get("finalizers") or ())
+        raise KubernetesError(
+            f"{describe_object(item)} is being deleted{f', and waits for {waiting}' if waiting else ''}:"
+            " whatever is applied to it would go with it; run the same command once it is gone"
+        )
 
 
 def _effect(before: KubernetesObject | None, after: KubernetesObject) -> ApplyEffect:

@@ -142,6 +142,42 @@ def test_a_token_is_read_from_its_file_again(
         KubeAccess.load(kubeconfig)
 
 
+@pytest.mark.parametrize("text", [b"a: [", b"- a", b"hello", b"5", b"\xff\xfe"])
+def test_a_kubeconfig_that_is_none_is_one_sentence(text: bytes, tmp_path: Path) -> None:
+    """Whatever stands in the file, the error names the file and is no trace."""
+    path = tmp_path / "config"
+    path.write_bytes(text)
+    with pytest.raises(
+        ConfigurationError, match=r"the kubeconfig .*config is not in the form of one"
+    ) as found:
+        KubeAccess.load(path)
+    assert "\n" not in str(found.value)
+
+
+def test_a_command_without_credentials_does_not_make_a_nobody(tmp_path: Path) -> None:
+    """A plugin that is not installed, or where nobody has logged in, is named; one that works is used."""
+    path, plugin = tmp_path / "config", tmp_path / "plugin"
+    version = "client.authentication.k8s.io/v1"
+    document = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://api.test"}}],
+        "users": [{"name": "u", "user": {"exec": {"command": str(plugin), "apiVersion": version}}}],
+    }
+    path.write_text(json.dumps(document))
+    for script in (None, "exit 1", "echo hello"):
+        if script:
+            plugin.write_text(f"#!/bin/sh\n{script}\n")
+            plugin.chmod(0o755)
+        with pytest.raises(
+            ConfigurationError, match=r"the command '.*plugin' of the kubeconfig's user gave no"
+        ):
+            KubeAccess.load(path)
+    answer = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "t"}}
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    assert KubeAccess.load(path).server == "https://api.test"
+
+
 def test_a_proxy_of_the_environment_is_used(listener: socket.socket, environment: pytest.MonkeyPatch) -> None:
     """Requests go through the proxy that the environment names for the API server."""
     environment.setenv("http_proxy", f"127.0.0.1:{listener.getsockname()[1]}")

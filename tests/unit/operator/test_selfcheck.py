@@ -37,6 +37,7 @@ from eurekube_provider.kube.rights import (
     pulumi_stack_rule,
 )
 from eurekube_provider.operator import selfcheck
+from eurekube_provider.operator.__main__ import main
 from eurekube_provider.operator.selfcheck import (
     ACCESS_REVIEWS_PATH,
     CRD_KINDS,
@@ -286,6 +287,20 @@ def test_a_check_finds_the_lease_of_the_operator(outside: tuple[Settings, KubeAc
     _, (check, subject, said) = warnings(run_checks(settings))
     assert (check, subject) == ("name", "eurekube-leader")
     assert "in the namespaces left, ops: name the operator's with --lease-namespace" in said
+
+
+def test_the_check_before_a_removal_needs_no_eureka(
+    outside: tuple[Settings, KubeAccess], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It asks the cluster alone, so that nobody must say where Eureka is."""
+    monkeypatch.delenv("EUREKA_URL", raising=False)
+    words = ["--check-removal", "--kubeconfig", str(outside[0].kubeconfig)]
+    assert main(words) == 0
+    assert "no EurekaSyncer" in capsys.readouterr().out
+    syncer = {"metadata": {"name": "rating"}, "spec": {"mode": "pod", "selector": {"app": "rating"}}}
+    outside[1].request("POST", SYNCERS.path("shop"), body=syncer)
+    assert main(words) == 1
+    assert "still needed by EurekaSyncer shop/rating" in capsys.readouterr().out
 
 
 def test_what_a_eureka_that_is_away_holds_is_not_counted(outside: tuple[Settings, KubeAccess]) -> None:

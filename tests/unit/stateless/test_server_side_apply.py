@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.objects import STACK_LABEL
-from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
+from eurekube_provider.kube.access import MERGE_PATCH_TYPE, KubeAccess
 from eurekube_provider.stateless.server_side_apply import ApplyEffect, ClusterObjects
 
 PATH = "/api/v1/namespaces/shop"
@@ -105,3 +107,27 @@ def test_a_read_that_the_api_server_is_too_busy_for_is_repeated() -> None:
         ClusterObjects(BusyApi(2), busy_seconds=0.0).list_objects_of_stack(
             "eurekube.dev", [("v1", "Namespace")]
         )
+
+
+def test_what_is_being_deleted_does_not_pass_for_applied(tmp_path: Path) -> None:
+    """The API accepts a change of such an object, which then goes; nothing is written, and a dry run says
+    the same.
+    """
+    path = "/api/v1/namespaces/default/configmaps"
+    metadata = {"name": "one", "namespace": "default"}
+    item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "new"}}
+    with KubernetesApi() as api:
+        access = KubeAccess.load(api.write_kubeconfig(tmp_path / "kubeconfig"))
+        old = {**item, "metadata": {**metadata, "finalizers": ["example.com/wait"]}, "data": {"a": "old"}}
+        access.request("POST", path, body=old)
+        access.request("DELETE", f"{path}/one")
+        objects = ClusterObjects(access)
+        for carry_out in (objects.preview, objects.apply):
+            with pytest.raises(
+                KubernetesError, match="ConfigMap default/one is being deleted, and waits for ex"
+            ):
+                carry_out(item)
+        assert access.get(f"{path}/one")["data"] == {"a": "old"}
+        body = {"metadata": {"finalizers": None}}
+        access.request("PATCH", f"{path}/one", body=body, content_type=MERGE_PATCH_TYPE)
+        assert objects.apply(item) is ApplyEffect.CREATED
