@@ -7,6 +7,7 @@ import threading
 from http import HTTPStatus
 
 from eurekube_provider.core.liveness import describe_restart_reasons
+from eurekube_provider.core.quoting import encodable
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import MetricsExporter
@@ -99,7 +100,8 @@ class WebRoutes:
 
 
 def _html_response(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return Response(text.encode(), "text/html; charset=utf-8", status, PAGE_SECURITY_POLICY)
+    body = encodable(text).encode()
+    return Response(body, "text/html; charset=utf-8", status, PAGE_SECURITY_POLICY)
 
 
 def _probe_response(problems: list[str], details: list[str] | None = None) -> Response:

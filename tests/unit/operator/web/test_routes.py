@@ -14,6 +14,7 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, describe_restart_reasons, liveness_of_started_threads
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
@@ -54,6 +55,19 @@ def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
         path: site(Request(path, {}, "")) for path in ("/", "/status.json", "/healthz", "/readyz", "/metrics")
     }
     assert [path for path, answer in answers.items() if answer is None] == ["/", "/status.json"]
+
+
+def test_half_a_surrogate_pair_hides_no_page(played: PlayedOperator) -> None:
+    """The page and that of an application show what somebody registered with half a character in it."""
+    half = "h\ud800x"
+    played.conflict(played.syncer("rating"), half)
+    played.registry.table.store_written_and_return_previous(Instance("RATING", half, half, half, Port(1)))
+    site = WebRoutes()
+    site.show_operator(played.parts)
+    for query in ({}, {"application": "rating"}):
+        answer = site(Request("/", query, ""))
+        assert answer is not None
+        assert b"h?x" in answer.body
 
 
 def test_requests_for_one_page_wait_for_each_other_and_keep_no_probe(
