@@ -30,6 +30,14 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
+def encodable(text: str) -> str:
+    """Return ``text`` with a question mark for each half of a surrogate pair, which UTF-8 cannot hold.
+
+    Eureka answers the read of an instance with such a half as somebody registered it.
+    """
+    return text.encode(errors="replace").decode()
+
+
 def printable_lines(text: str) -> str:
     """Return ``text`` with its line ends, and a space for each other character that is not printable."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

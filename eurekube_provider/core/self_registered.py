@@ -27,6 +27,9 @@ from eurekube_provider.core.wording import format_list
 MAX_REGISTRATIONS_IN_STATUS = 100
 """The most registrations in a syncer's status; beyond that, those of living pods are left out first."""
 
+MAX_ID_LENGTH_IN_STATUS, MAX_ADDRESS_LENGTH_IN_STATUS = 1024, 253
+"""The longest id and address that the CRD takes: with a longer one the API server refuses all of a status."""
+
 PodNameAndAddress = tuple[str, str]
 """A pod's name and address: the next pod of a StatefulSet has the same name."""
 
@@ -114,12 +117,16 @@ def merge_self_registrations(
     desired: Iterable[Instance],
     unowned: Sequence[Instance],
 ) -> tuple[SelfRegistration, ...]:
-    """Return the self-registrations known now, and earlier ones whose instances are still registered."""
+    """Return the self-registrations known now, and earlier ones whose instances are still registered; none
+    that is too long for a status.
+    """
     addresses = {one.key: one.ip_address for one in desired if one.key in self_registered_by_key}
     pods = {key: pod_and_namespace_of_id(key[1])[0] for key in self_registered_by_key}
     found = {
         SelfRegistration(twin.instance_id, twin.ip_address, pods[key], addresses[key])
         for key, twin in self_registered_by_key.items()
+        if len(twin.instance_id) <= MAX_ID_LENGTH_IN_STATUS
+        and len(twin.ip_address) <= MAX_ADDRESS_LENGTH_IN_STATUS
     }
     there = {(one.instance_id, one.ip_address) for one in unowned}
     there -= {(one.instance_id, one.address) for one in found}

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
+from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER, encodable
 from eurekube_provider.registrations.names import (
     INSTANCES_PROPERTY,
     rename_properties,
@@ -158,11 +158,13 @@ def _collect_secret_paths(value: Any, path: PropertyPath, found: set[PropertyPat
 
 
 def _to_engine_value(value: Any) -> Any:
+    if value is UNKNOWN:
+        return UNKNOWN_TEXT
     if isinstance(value, Mapping):
-        return {key: _to_engine_value(item) for key, item in value.items() if item is not None}
+        return {encodable(key): _to_engine_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_to_engine_value(item) for item in value]
-    return UNKNOWN_TEXT if value is UNKNOWN else value
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _wrap_secret(properties: dict[str, Any], path: PropertyPath) -> None:

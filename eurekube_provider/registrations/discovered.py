@@ -13,6 +13,7 @@ from typing import Any
 from eurekube_provider.core.address_families import keep_first_address_family
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.core.quoting import encodable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
 from eurekube_provider.registrations.instance_fields import instance_to_properties
@@ -208,5 +209,10 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
 def to_found_instance(instance: Instance) -> FoundInstance:
     """Convert an instance of Eureka to the form that lookups return."""
     properties = instance_to_properties(instance)
-    properties |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
-    return FoundInstance(**{each.name: properties[each.name] for each in fields(FoundInstance)})
+    metadata = {encodable(key): encodable(value) for key, value in instance.metadata.items()}
+    properties |= {"zone": instance.zone or "", "metadata": metadata}
+    found = {each.name: properties[each.name] for each in fields(FoundInstance)}
+    # A program may hand them on to Pulumi.
+    return FoundInstance(
+        **{name: encodable(one) if isinstance(one, str) else one for name, one in found.items()}
+    )

@@ -15,6 +15,7 @@ import io
 import socket
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import urllib3
@@ -87,7 +88,21 @@ class _AnswerReader(io.RawIOBase):
         return count
 
 
-class _BoundedResponse(http.client.HTTPResponse):
+class FinalResponse(http.client.HTTPResponse):
+    """An HTTP response without the interim ones before it, such as 103, of which ``http.client`` skips 100
+    alone: it would take any other for the answer, and the answer for that of the next request.
+    """
+
+    def begin(self) -> None:
+        super().begin()
+        while 100 <= self.status < 200:
+            if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
+                raise http.client.HTTPException("it changes to a protocol that nobody asked for")
+            self.headers = self.msg = None  # type: ignore[assignment]
+            super().begin()
+
+
+class _BoundedResponse(FinalResponse):
     """An HTTP response that raises AnswerTooLarge at once if its head gives too large a length."""
 
     def __init__(self, sock: socket.socket, most_bytes: int, method: str | None) -> None:
@@ -151,7 +166,7 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
     ) -> http.client.HTTPResponse:
         """Return the response object of the next answer, also of a proxy's answer to CONNECT."""
         if not self._is_answer_bounded:
-            return http.client.HTTPResponse(sock, method=method)
+            return FinalResponse(sock, method=method)
         return _BoundedResponse(sock, self.most_bytes, method)
 
 

@@ -27,6 +27,7 @@ from eurekube_provider.operator.triggers.trigger_run import (
     StackRunOutcome,
     StackRunResult,
 )
+from eurekube_provider.runtime.bounded_http import FinalResponse
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
 """Header with ``sha256=`` and the hexadecimal HMAC-SHA256 of the body; an eavesdropper can replay such a
@@ -141,6 +142,7 @@ class _CancellableAdapter(requests.adapters.HTTPAdapter):
 
         def make_recorded(*args: Any, **more: Any) -> Any:
             made.append(make(*args, **more))
+            made[-1].response_class = FinalResponse
             return made[-1]
 
         pool.ConnectionCls = make_recorded

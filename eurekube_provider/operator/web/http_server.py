@@ -1,14 +1,17 @@
 """A small HTTP server for people, probes and scrapers, which only reads and never delays the operator.
 
 One function makes each response from path and query; this module does not know the content. A connection
-carries one request and is ended after :data:`LONGEST_CONNECTION_SECONDS`, so that a client with many idle
-connections locks nobody out for long: beyond :data:`MOST_CONNECTIONS` the oldest connection is ended.
+carries one request and is ended after :data:`LONGEST_CONNECTION_SECONDS`, so that a client with many
+connections locks nobody out: beyond :data:`MOST_CONNECTIONS` the oldest one of the client with the most
+connections is ended.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,6 +19,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import BaseServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakKeyDictionary
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.runtime.http_listener import HttpListener, shut_down_connection
@@ -29,7 +33,7 @@ LONGEST_CONNECTION_SECONDS = 10.0
 """Seconds after which a connection is ended, answered or not."""
 
 MOST_CONNECTIONS = 32
-"""Most connections at once; one more ends the oldest."""
+"""Most connections at once; one more ends the oldest of the client that has most of them."""
 
 _READ_METHODS = ("GET", "HEAD")
 _MOST_QUERY_FIELDS = 10
@@ -49,11 +53,13 @@ class Request:
 
     :param query: the last value of each field.
     :param accept: the header ``Accept``.
+    :param is_awaited: returns False once the connection was ended, so that nobody would read an answer.
     """
 
     path: str
     query: dict[str, str]
     accept: str
+    is_awaited: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +85,28 @@ class WebServer(HttpListener):
     :raises ConfigurationError: the address cannot be listened on.
     """
 
-    request_queue_size = 64
+    request_queue_size = 1024
     poll_seconds = 0.2
 
     def __init__(self, address: HostAndPort, handler: Handler) -> None:
         self.handler = handler
+        self._clients = WeakKeyDictionary[socket.socket, str]()
         advice = "choose another address, or an empty one to do without"
         super().__init__(*address, _RequestHandler, "--web-address: the operator", advice)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own; end the oldest one where there are too many."""
+        """Serve a connection on a thread of its own; end another one where there are too many.
+
+        One client's flood ends its own connections alone, and not that of a probe.
+        """
+        oldest = None
         with self.lock:
-            crowded = len(self.connections) >= MOST_CONNECTIONS
-            oldest = next(iter(self.connections)) if crowded else None
-            if oldest is not None:
+            if len(self.connections) >= MOST_CONNECTIONS:
+                clients = [self._clients[one] for one in self.connections]
+                most = Counter(clients).most_common(1)[0][0]
+                oldest = list(self.connections)[clients.index(most)]
                 del self.connections[oldest]
+            self._clients[request] = str(client_address[0])
         if oldest is not None:
             shut_down_connection(oldest)
         super().process_request(request, client_address)
@@ -142,7 +155,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
         assert isinstance(server, WebServer)  # noqa: S101 - made by it only
-        self._handler = server.handler
+        self._handler, self._open_connections = server.handler, server.connections
         self._security_policy = _DENY_ALL_SECURITY_POLICY
         super().__init__(request, client_address, server)
 
@@ -160,7 +173,8 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
         try:
-            response = self._handler(Request(parts.path, query, self.headers.get("Accept", "")))
+            accept = self.headers.get("Accept", "")
+            response = self._handler(Request(parts.path, query, accept, self._is_awaited))
         except Exception:  # noqa: BLE001 - the next request must be answered all the same
             _log.exception("failed to make a page, answering with status 500", extra={"path": parts.path})
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -175,6 +189,9 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
+
+    def _is_awaited(self) -> bool:
+        return self.request in self._open_connections
 
     def _refuse_method(self) -> None:
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from http import HTTPStatus
 
 from eurekube_provider.core.liveness import describe_restart_reasons
+from eurekube_provider.core.quoting import encodable
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import MetricsExporter
@@ -32,7 +34,9 @@ class WebRoutes:
     def __init__(
         self, blind: RenewalsWithoutKubernetes | None = None, *, has_status_page: bool = True
     ) -> None:
-        self._has_status_page = has_status_page
+        pages = ("/metrics", "/", "/status.json") if has_status_page else ("/metrics",)
+        self._turns = {path: threading.Lock() for path in pages}
+        """A lock for each path with much to compute: requests for one page wait, and delay nobody else."""
         self._operator: RunningOperator | None = None
         self._blind = blind
         self._why_not = STARTING_MESSAGE
@@ -56,18 +60,23 @@ class WebRoutes:
             return _probe_response(
                 [self._why_no_data] if operator is None else operator.not_ready_sentences()
             )
-        if request.path == "/metrics":
-            body, content_type = self._metrics.render_scrape(request.accept)
-            return Response(body, content_type)
-        if request.path in ("/", "/status.json") and self._has_status_page:
-            return self._status_response(request)
-        return None
+        turn = self._turns.get(request.path)
+        if turn is None:
+            return None
+        with turn:
+            return self._page_response(request) if request.is_awaited() else None
 
     @property
     def _why_no_data(self) -> str:
         """Sentence that explains the missing status, and names renewals that go on without Kubernetes."""
         blind = self._blind.status_sentence if self._blind else ""
         return f"{self._why_not}; {blind}" if blind else self._why_not
+
+    def _page_response(self, request: Request) -> Response:
+        if request.path == "/metrics":
+            body, content_type = self._metrics.render_scrape(request.accept)
+            return Response(body, content_type)
+        return self._status_response(request)
 
     def _liveness_response(self) -> Response:
         loops = self._operator.liveness() if self._operator else []
@@ -91,7 +100,8 @@ class WebRoutes:
 
 
 def _html_response(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return Response(text.encode(), "text/html; charset=utf-8", status, PAGE_SECURITY_POLICY)
+    body = encodable(text).encode()
+    return Response(body, "text/html; charset=utf-8", status, PAGE_SECURITY_POLICY)
 
 
 def _probe_response(problems: list[str], details: list[str] | None = None) -> Response:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
@@ -165,6 +167,22 @@ def test_no_more_is_remembered_than_a_status_holds() -> None:
     unowned = [*own.values(), itself("dead", address="10.0.0.9")]
     seen = merge_self_registrations(own, [dead], pods, unowned)
     assert (seen[0], len(seen)) == (dead, MAX_REGISTRATIONS_IN_STATUS)
+
+
+def test_nothing_is_remembered_that_a_status_cannot_hold() -> None:
+    """An id or an address of another's choice is as long as the CRD says, or left out."""
+    crd = yaml.safe_load((Path(__file__).parents[3] / "crds" / "eurekasyncers.eurekube.io.yaml").read_text())
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    fields = status["properties"]["selfRegistered"]["items"]["properties"]
+    longest_id, longest_address = (fields[name]["maxLength"] for name in ("instanceId", "address"))
+    want = wanted()
+    for own, is_kept in (
+        (itself("a" * longest_id), True),
+        (itself("a" * (longest_id + 1)), False),
+        (itself(address="a" * longest_address), True),
+        (itself(address="a" * (longest_address + 1)), False),
+    ):
+        assert bool(merge_self_registrations({want.key: own}, (), [want], [own])) is is_kept
 
 
 def test_an_instance_is_over_when_nobody_renews_it() -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.registrations.discovered import FoundEndpoint, FoundEndpoints, map_endpoints
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.registrations.discovered import (
+    FoundEndpoint,
+    FoundEndpoints,
+    map_endpoints,
+    to_found_instance,
+)
 
 
 def test_endpoints_of_slices() -> None:
@@ -38,3 +44,10 @@ def test_endpoints_of_slices() -> None:
     assert [each.address for each in map_endpoints(other)] == ["fd00::1"]
     found = FoundEndpoints("shop", "rating", tuple(map_endpoints(slices)))
     assert [each.name for each in found.ready] == ["rating-1"]
+
+
+def test_a_found_instance_has_characters_alone() -> None:
+    """Half a surrogate pair, which Eureka hands on, becomes a question mark: Pulumi could not send it."""
+    half = "a\ud800"
+    found = to_found_instance(Instance("OLD", half, half, half, Port(8080), metadata={half: half}))
+    assert (found.instance_id, found.host_name, dict(found.metadata)) == ("a?", "a?", {"a?": "a?"})

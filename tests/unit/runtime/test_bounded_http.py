@@ -186,6 +186,30 @@ def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
         assert time.monotonic() - began < 10 * SECONDS
 
 
+@pytest.mark.parametrize("code", [100, 102, 103])
+def test_an_interim_answer_is_no_answer(code: int) -> None:
+    """What a server or a proxy sends before its answer is taken neither for that nor for the next one's."""
+    answers = iter([503, 404, 200])
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(f"HTTP/1.1 {code} Wait\r\nLink: </a>\r\n\r\n".encode() * 2)
+        ended.wait(SECONDS / 10)
+        connection.sendall(f"HTTP/1.1 {next(answers)} Done\r\nContent-Length: 0\r\n\r\n".encode())
+
+    with peer_of(serve) as peer:
+        with pytest.raises(RegistryUnreachable, match="answered 503"):
+            peer.deregister("RATING", "a")
+        assert not peer.deregister("RATING", "a")
+        assert peer.deregister("RATING", "a")
+
+
+def test_an_answer_in_another_protocol_is_no_answer() -> None:
+    """A change of protocols that nobody asked for is no success."""
+    changed = at_once(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+    with peer_of(changed) as peer, pytest.raises(RegistryUnreachable, match="that nobody asked for"):
+        peer.deregister("RATING", "a")
+
+
 @pytest.mark.parametrize("name", ["instance", "list", "status", "batch"])
 def test_an_answer_that_decompresses_without_end_is_given_up(name: str) -> None:
     """A small gzip answer that would grow beyond the limit is given up without decompressing all of it."""

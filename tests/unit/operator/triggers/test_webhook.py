@@ -48,6 +48,7 @@ class Receiver:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.answers: list[int] = []
+        self.sends_hints = False
         self.released = threading.Event()
         self.drips_ended = threading.Event()
         receiver = self
@@ -67,6 +68,8 @@ class Receiver:
                 if code == 0:
                     receiver.released.wait(30)
                     return
+                if receiver.sends_hints:
+                    self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
                 self.send_response(code)
                 if code in (302, 307):
                     self.send_header("Location", "/elsewhere")
@@ -181,6 +184,14 @@ def test_a_call_that_was_not_taken_is_repeated(receiver: Receiver, refusals: lis
     assert len(receiver.calls) == len(refusals) + 1
     assert {call.headers["Idempotency-Key"] for call in receiver.calls} == {"abc"}
     assert len({call.body for call in receiver.calls}) == 1
+
+
+def test_an_interim_answer_takes_no_call(receiver: Receiver) -> None:
+    """Hints that come before a refusal are no success."""
+    receiver.sends_hints, receiver.answers = True, [404]
+    result = called(receiver)
+    assert result.outcome is StackRunOutcome.FAILED
+    assert "it answered 404" in result.message
 
 
 @pytest.mark.parametrize("answer", [302, 307, 400, 401, 404])

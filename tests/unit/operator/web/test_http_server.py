@@ -95,6 +95,61 @@ def test_silent_clients_keep_nobody_out(web: WebServer) -> None:
             connection.close()
 
 
+def test_a_flood_of_one_client_ends_no_connection_of_another(web: WebServer) -> None:
+    """A probe that was slow to ask is answered, however many connections another client opens meanwhile."""
+    address = ("127.0.0.1", web.port)
+    with socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0)) as probe:
+        probe.sendall(b"GET / HTTP/1.0\r\n")
+        flood = [socket.create_connection(address, timeout=30) for _ in range(module.MOST_CONNECTIONS * 2)]
+        try:
+            wait_until(lambda: _is_ended(flood[0]), "the flood's oldest connection to be ended", 30)
+            probe.sendall(b"\r\n")
+            assert probe.recv(100).startswith(b"HTTP/1.0 200")
+        finally:
+            for connection in flood:
+                connection.close()
+
+
+def test_a_page_knows_whether_somebody_waits_for_it() -> None:
+    """A page that is asked for and not begun yet need not be made once its connection was ended."""
+    awaited: list[bool] = []
+
+    def look_while_crowded(request: Request) -> Response:
+        awaited.append(request.is_awaited())
+        asked.set()
+        assert crowded.wait(30)
+        awaited.append(request.is_awaited())
+        return Response(b"")
+
+    asked, crowded = threading.Event(), threading.Event()
+    server = WebServer(("127.0.0.1", 0), look_while_crowded)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert asked.wait(30)
+        others = [
+            socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            for _ in range(module.MOST_CONNECTIONS)
+        ]
+        wait_until(lambda: _is_ended(connection), "the connection to be ended", 30)
+        crowded.set()
+        wait_until(lambda: len(awaited) == 2, "the second look", 30)
+        for other in others:
+            other.close()
+    server.stop()
+    assert awaited == [True, False]
+
+
+def _is_ended(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def test_a_slow_client_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends its request bit by bit is cut off after the usual time."""
     monkeypatch.setattr(module, "LONGEST_CONNECTION_SECONDS", 0.5)

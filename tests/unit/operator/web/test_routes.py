@@ -7,18 +7,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, describe_restart_reasons, liveness_of_started_threads
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.registry import reading_error
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.reports import SyncerResult
 from eurekube_provider.operator.web.http_server import Request
+from eurekube_provider.operator.web.metrics import MetricsExporter
 from eurekube_provider.operator.web.routes import WebRoutes
 from lab.waiting import wait_until
 from tests.unit.operator.parts import PlayedOperator
@@ -52,6 +55,48 @@ def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
         path: site(Request(path, {}, "")) for path in ("/", "/status.json", "/healthz", "/readyz", "/metrics")
     }
     assert [path for path, answer in answers.items() if answer is None] == ["/", "/status.json"]
+
+
+def test_half_a_surrogate_pair_hides_no_page(played: PlayedOperator) -> None:
+    """The page and that of an application show what somebody registered with half a character in it."""
+    half = "h\ud800x"
+    played.conflict(played.syncer("rating"), half)
+    played.registry.table.store_written_and_return_previous(Instance("RATING", half, half, half, Port(1)))
+    site = WebRoutes()
+    site.show_operator(played.parts)
+    for query in ({}, {"application": "rating"}):
+        answer = site(Request("/", query, ""))
+        assert answer is not None
+        assert b"h?x" in answer.body
+
+
+def test_requests_for_one_page_wait_for_each_other_and_keep_no_probe(
+    played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many requests for a page one is worked on at a time, and none whose client has gone; a probe is
+    answered meanwhile.
+    """
+    begun, ends = threading.Semaphore(0), threading.Event()
+
+    def render(*_: object) -> tuple[bytes, str]:
+        begun.release()
+        assert ends.wait(30)
+        return b"", "text/plain"
+
+    monkeypatch.setattr(MetricsExporter, "render_scrape", render)
+    routes = WebRoutes()
+    routes.show_operator(played.parts)
+    gone, scrape = Request("/metrics", {}, "", lambda: False), Request("/metrics", {}, "")
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(routes, one) for one in (scrape, scrape)]
+        assert begun.acquire(timeout=30)
+        answers.append(pool.submit(routes, gone))
+        probe = routes(Request("/healthz", {}, ""))
+        is_second_begun = begun.acquire(timeout=0.2)
+        ends.set()
+    assert probe is not None
+    assert not is_second_begun
+    assert [one.result() is None for one in answers] == [False, False, True]
 
 
 def test_a_thread_that_ended_is_a_problem() -> None:
