@@ -84,7 +84,8 @@ class EurekaRegistry:
         )
         self._may_follow_another_leader = may_follow_another_leader
         self._expected = 0
-        self._share = RenewalShare(0, 0, 0.0)
+        self._share = RenewalShare(0, 0)
+        self._servers_per_renewal = 1
         self._followers: list[Callable[[], None]] = []
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(MOST_PARALLEL_CHANGES, thread_name_prefix="apply")
@@ -245,7 +246,8 @@ class EurekaRegistry:
             renewed_here=held,
             renewed_share=share.share_of_instances,
             share_warning=share.warning_sentence,
-            renewals_last_minute=share.renewals_last_minute,
+            # Not by the last reading: while no server answers, none ends.
+            renewals_last_minute=counts.accepted_last_minute / self._servers_per_renewal,
             expected_renewals_per_minute=share.expected_renewals_per_minute,
             accepted_renewals=counts.accepted,
             missing_renewals=counts.missing,
@@ -308,10 +310,8 @@ class EurekaRegistry:
         """
         self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning_sentence
-        servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
-        self._share = share = RenewalShare(
-            count, registered, self.renewals.counts.accepted_last_minute / servers
-        )
+        self._servers_per_renewal = len(self.peers.peers) if self.peers.uses_batches(count) else 1
+        self._share = share = RenewalShare(count, registered)
         if share.warning_sentence and not before:
             _log.warning(
                 "renewing a large share of Eureka's instances, going on: Eureka keeps them if this process "

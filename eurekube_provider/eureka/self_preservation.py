@@ -47,12 +47,10 @@ class RenewalShare:
 
     :param renewed_here: the number of instances that this process renews; ``registered`` of all in the
         registry.
-    :param renewals_last_minute: the number of renewals that one server accepted, as the mean of all servers.
     """
 
     renewed_here: int
     registered: int
-    renewals_last_minute: float
 
     @property
     def expected_renewals_per_minute(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import (
@@ -26,11 +27,13 @@ from eurekube_provider.comparison.findings import (
 )
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
-from eurekube_provider.comparison.seen_remedies import FindingName
+from eurekube_provider.comparison.seen_remedies import FindingName, ObservedReason, observed_problem
+from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.objects import Object, is_ready, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
+from eurekube_provider.core.wording import format_count
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
@@ -177,7 +180,7 @@ def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
     """Return a syncer's comparison by this replica's last reconcile, or else by its status."""
     key = key_of(item)
     last = operator.controller.history.last.get(key)
-    report = last.report if last else _report_from_status(item)
+    report = _current_report(operator, item)
     selector = (item.get("spec") or {}).get("selector") or {}
     named = str(selector.get("app") or selector.get("service") or "").upper()
     return Comparison(
@@ -197,7 +200,7 @@ def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -
     """Return a syncer's row, by this replica's last reconcile or else by its status."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
-    report = last.report if last else _report_from_status(item)
+    report = _current_report(operator, item)
     return {
         "namespace": key[0],
         "name": key[1],
@@ -217,6 +220,24 @@ def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -
         "differing": compared.differing_count,
         "differences": [{**one.to_dict(), "cause": one.cause} for one in compared.differences],
     }
+
+
+def _current_report(operator: RunningOperator, item: Object) -> SyncerReport:
+    """Return a syncer's report by this replica's last reconcile or else by its status, as Eureka's loss of
+    instances has changed it: while no replica leads, nobody registers them again.
+    """
+    key = key_of(item)
+    last = operator.controller.history.last.get(key)
+    report = last.report if last else _report_from_status(item)
+    owner = str(ClusterOwner(operator.cluster.name, *key))
+    lost = sum(len(one.instances_lost_by_registry(owner)) for one in operator.registries.values())
+    if not lost:
+        return report
+    sentence = f"Eureka has lost {format_count(lost)}, which the replica that leads registers again"
+    why = observed_problem(ObservedReason.DIFFERS, sentence)
+    report = replace(report, is_synced=False, synced=why)
+    is_up = count_instances(operator.instances_of(key)).up > 0
+    return report if is_up else replace(report, is_ready=False, ready=why)
 
 
 def _report_from_status(item: Object) -> SyncerReport:

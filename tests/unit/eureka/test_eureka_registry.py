@@ -8,6 +8,8 @@ import socket
 import time
 from dataclasses import replace
 
+import pytest
+
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -86,6 +88,31 @@ def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
         registry.keep_registered(instance(name))
     figures = registry.figures()
     assert (figures.renewed_here, figures.registered, figures.renewed_share) == (3, 3, 1.0)
+
+
+def test_renewals_of_the_last_minute_end_with_an_outage(
+    eureka: Eureka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The renewals of the last minute are counted down while no server answers, and so nothing is read."""
+    eureka.register("rating", "vm", "10.0.0.1", 8080)
+    registry = EurekaRegistry(
+        Peers(Connection((eureka.url,))), Cluster("lab", "u"), "operator", 600.0, renewal_interval_seconds=0.5
+    )
+    registry.start()
+    try:
+        registry.start_leading(1)
+        registry.keep_registered(registry.known_instances()[0])
+        give_up_at = time.monotonic() + 20.0
+        while not registry.figures().accepted_renewals and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+        registry.reader.read()
+        assert registry.figures().renewals_last_minute >= 1
+    finally:
+        registry.stop()
+    later = time.monotonic() + 61.0
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    figures = registry.figures()
+    assert (figures.renewals_last_minute, figures.expected_renewals_per_minute) == (0, 2)
 
 
 def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> None:

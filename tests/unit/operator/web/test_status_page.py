@@ -182,6 +182,25 @@ def test_what_differs_is_reported_a_syncer_that_is_ready() -> None:
     assert "3 would go" in text
 
 
+def test_what_eureka_lost_is_not_called_synced_while_no_replica_leads() -> None:
+    """A syncer whose instances Eureka lost is not ready, or not synced where some stand, whatever the last
+    reconcile found: without a leader there is no other one.
+    """
+    played = PlayedOperator()
+    for name, number_of_lost in (("rating", 3), ("order", 1), ("alright", 0)):
+        key = played.syncer(name)
+        played.synced(key, 3)
+        for one in played.instances(key, number_of_lost, registered=False):
+            played.registry.table.remember_lost_instance(one)
+            played.registry.table.store_confirmed_absence(one.key, may_be_forgotten=True)
+    document = build_status_document(played.leads(False))
+    states = {row["name"]: (row["ready"], row["synced"]) for row in document["syncers"]}
+    assert states == {"rating": (False, False), "order": (True, False), "alright": (True, True)}
+    assert document["headline"] == "1 not ready, 1 not synced, 1 synced"
+    faults = [one["message"] for one in document["troubles"] if one["severity"] == "fault"]
+    assert any("Eureka has lost 3 instances" in one for one in faults)
+
+
 def test_a_refusal_is_reported_once() -> None:
     """Repeated reconciles of a refused instance make one entry in the recent changes."""
     played = PlayedOperator()
