@@ -30,7 +30,7 @@ from eurekube_provider.core.model import (
     InstanceKey,
     newest,
 )
-from eurekube_provider.core.plan import Action, ChangeError
+from eurekube_provider.core.plan import Action, ChangeError, FailedChange, removals_that_wait
 from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
 from eurekube_provider.eureka.peers import Peers, still_held_error
@@ -122,6 +122,9 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
         others = [order for order in wanted if order.key not in yielding and order.key not in failures]
         replicas = _replicas_to_send(notes, others, held)
         failures |= _register_everywhere(peers, notes, given_way, yielding, replicas, reads)
+    failed = [FailedChange(order.change, failures[order.key]) for order in wanted if order.key in failures]
+    waiting = removals_that_wait(failed, [order.change for order in leaving])
+    failures |= {one.change.instance.key: one.error for one in waiting}
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:

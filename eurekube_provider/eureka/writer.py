@@ -40,7 +40,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents_but_status
-from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome, removals_that_wait
 from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import (
     ChangeOrder,
@@ -124,6 +124,11 @@ class Writer:
             if action is Action.ENFORCE:
                 failed = {failure.change.instance.key for failure in outcome.failures}
                 changes = tuple(change for change in changes if change.instance.key not in failed)
+            if action is Action.DEREGISTER:
+                waiting = removals_that_wait(outcome.failures, changes)
+                outcome += PlanOutcome((), waiting)
+                waiting_ids = {id(one.change) for one in waiting}
+                changes = tuple(change for change in changes if id(change) not in waiting_ids)
             if not changes:
                 continue
             orders = [ChangeOrder(change, owner) for change in changes]
