@@ -125,6 +125,9 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     failed = [FailedChange(order.change, failures[order.key]) for order in wanted if order.key in failures]
     waiting = removals_that_wait(failed, [order.change for order in leaving])
     failures |= {one.change.instance.key: one.error for one in waiting}
+    strange = next((one.error for one in failed if isinstance(one.error, RegistryUnreachable)), None)
+    if strange is not None:
+        failures |= {order.key: strange for order in leaving}
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:
@@ -347,9 +350,9 @@ def _register_at(
             if answer.status_code == 404:
                 try:
                     peer.register(instance)
-                except RegistryUnreachable:
-                    raise
                 except RegistryError as error:
+                    if isinstance(error, RegistryUnreachable) and error.status_code is None:
+                        raise
                     refused[instance.key] = error
             elif answer.instance is not None:
                 newer[instance.key] = answer.instance

@@ -220,6 +220,16 @@ def test_with_no_server_the_rest_is_given_up() -> None:
     assert registry.asked == [("read", "a")]
 
 
+def test_a_strange_answer_to_one_registration_gives_removals_up_alone() -> None:
+    """A 500 to one registration stops no update, such as one to DOWN, and every removal."""
+    registry = Registry(B, C)
+    registry.errors = {A.key: RegistryUnreachable("answered 500", status_code=500)}
+    outcome = Writer(registry).apply(plan([A, replace(B, status=Status.DOWN)], [B, C], OURS), OURS)
+    assert [change.action for change in outcome.done] == [Action.UPDATE]
+    assert [failure.change.instance for failure in outcome.failures] == [A, C]
+    assert registry.held.keys() == {B.key, C.key}
+
+
 def test_changes_that_are_equal_are_distinguished() -> None:
     """Each of several equal changes in a plan is reported once as done or failed."""
     registry = Registry()
