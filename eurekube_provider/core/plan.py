@@ -231,6 +231,29 @@ class PlanOutcome:
         return PlanOutcome((*self.done, *other.done), (*self.failures, *other.failures))
 
 
+def removals_that_wait(
+    failures: Iterable[FailedChange], removals: Iterable[Change]
+) -> tuple[FailedChange, ...]:
+    """Return the removals that wait, each with its reason: the same endpoint could not be registered under
+    the id, such as that of another port, which replaces the instance, and callers would find neither.
+
+    :param failures: the changes of the same plan that failed.
+    """
+    error_by_endpoint = {
+        _endpoint(one.change.instance): one.error for one in failures if one.change.action is Action.REGISTER
+    }
+    return tuple(
+        FailedChange(removal, error)
+        for removal in removals
+        if (error := error_by_endpoint.get(_endpoint(removal.instance))) is not None
+    )
+
+
+def _endpoint(one: Instance) -> tuple[str, str]:
+    """Return the pod, host or Service of an instance's id, and its IP address."""
+    return one.instance_id.rsplit(":", 2)[0], one.ip_address
+
+
 def plan(
     desired: Iterable[Instance],
     actual: Iterable[Instance],

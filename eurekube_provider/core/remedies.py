@@ -54,8 +54,8 @@ SYNCER_REMEDIES: Mapping[str, str] = {
     ),
     SyncerCondition.PAUSED: "set spec.paused to false",
     Reason.EUREKA_UNREACHABLE: (
-        "start Eureka or correct its URL: eurekube operator --check names what fails; nothing is removed "
-        "meanwhile"
+        "start Eureka or correct its URL: eurekube operator --check names what fails; nothing that serves is "
+        "removed meanwhile"
     ),
     Reason.EUREKA_DENIED: (
         "give the operator credentials that the registry accepts, or have it allow what the message names"

@@ -30,7 +30,7 @@ from eurekube_provider.core.model import (
     InstanceKey,
     newest,
 )
-from eurekube_provider.core.plan import Action, ChangeError
+from eurekube_provider.core.plan import Action, ChangeError, FailedChange, removals_that_wait
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes, timestamp_ms_giving_way, unix_now_ms
 from eurekube_provider.eureka.peers import Peers, still_held_error
@@ -122,6 +122,12 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
             # A server that does not answer may hold a former version of ours, which must not win later.
             yielding = _registrations_giving_way(again, windows.LONGEST_LIST_LAG_SECONDS)
             failures |= _register_everywhere(peers, notes, again, yielding, (), UncachedReads({}, {}))[0]
+    failed = [FailedChange(order.change, failures[order.key]) for order in wanted if order.key in failures]
+    waiting = removals_that_wait(failed, [order.change for order in leaving])
+    failures |= {one.change.instance.key: one.error for one in waiting}
+    strange = next((one.error for one in failed if isinstance(one.error, RegistryUnreachable)), None)
+    if strange is not None:
+        failures |= {order.key: strange for order in leaving}
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:
@@ -338,9 +344,9 @@ def _register_at(
             if answer.status_code == 404:
                 try:
                     peer.register(instance)
-                except RegistryUnreachable:
-                    raise
                 except RegistryError as error:
+                    if isinstance(error, RegistryUnreachable) and error.status_code is None:
+                        raise
                     refused[instance.key] = error
             elif answer.instance is not None:
                 newer[instance.key] = answer.instance

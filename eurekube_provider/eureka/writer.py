@@ -39,7 +39,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents_but_status
-from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome, removals_that_wait
 from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import (
     ChangeOrder,
@@ -106,7 +106,8 @@ class Writer:
         """Carry out ``plan`` on behalf of ``owner``.
 
         One change that fails does not stop the others. Where no server can be reached at all, the rest of the
-        plan would only wait for the same time-outs, and is given up.
+        plan would only wait for the same time-outs, and is given up. Where a server answers as it should not,
+        such as with a 500 to one registration, only removals are given up.
 
         :param executor: runs single changes of one kind in parallel; None for one after the other.
         :param lease_count: how many Eureka leases the caller has or soon will have: with many, and many
@@ -123,6 +124,15 @@ class Writer:
             if action is Action.ENFORCE:
                 failed = {failure.change.instance.key for failure in outcome.failures}
                 changes = tuple(change for change in changes if change.instance.key not in failed)
+            if action is Action.DEREGISTER:
+                before = (one.error for one in outcome.failures)
+                strange = next((one for one in before if isinstance(one, RegistryUnreachable)), None)
+                if strange is not None:
+                    return outcome + PlanOutcome.of(changes, [strange] * len(changes))
+                waiting = removals_that_wait(outcome.failures, changes)
+                outcome += PlanOutcome((), waiting)
+                waiting_ids = {id(one.change) for one in waiting}
+                changes = tuple(change for change in changes if id(change) not in waiting_ids)
             if not changes:
                 continue
             orders = [ChangeOrder(change, owner) for change in changes]
@@ -134,7 +144,7 @@ class Writer:
                 )
             outcome += PlanOutcome.of(changes, errors)
             unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
-            if unreachable is not None:
+            if unreachable is not None and unreachable.status_code is None:
                 settled = {id(change) for change in outcome.done}
                 settled |= {id(failure.change) for failure in outcome.failures}
                 rest = [change for change in plan.changes if id(change) not in settled]

@@ -26,6 +26,7 @@ from eurekube_provider.core.errors import (
     LeadershipLost,
     OwnershipConflict,
     RegistryError,
+    RegistryUnreachable,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
 from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome
@@ -239,7 +240,7 @@ class Reconciler:
         for name, steps in decision.steps_by_registry.items():
             plan = steps.plan
             if plan or name == situation.home_registry or reads_all_registries:
-                outcome += registries.apply(name, plan, situation.owner)
+                outcome += self._apply_plan(registries, name, plan, situation)
             if steps.dead_registration_removals:
                 outcome += self._remove_dead_self_registrations(
                     key, registries, name, Plan(steps.dead_registration_removals), situation.owner
@@ -279,6 +280,27 @@ class Reconciler:
             min((one for one in waits if one is not None), default=None),
             error,
         )
+
+    @staticmethod
+    def _apply_plan(registries: Registries, name: str, plan: Plan, situation: SyncerSituation) -> PlanOutcome:
+        """Apply a syncer's plan at a registry. If a server answers a change so strangely that removals are
+        given up, endpoints that ended are removed all the same: else callers would find them for ever.
+        """
+        outcome = registries.apply(name, plan, situation.owner)
+        ended = situation.terminating_ids | situation.ended_ids
+        given_up = tuple(
+            one
+            for one in outcome.failures
+            if one.change.action is Action.DEREGISTER
+            and one.change.instance.instance_id in ended
+            and isinstance(one.error, RegistryUnreachable)
+            and one.error.status_code is not None
+        )
+        left = tuple(one for one in outcome.failures if one not in given_up)
+        if not given_up or not left:
+            return outcome
+        removals = Plan(tuple(one.change for one in given_up))
+        return PlanOutcome(outcome.done, left) + registries.apply(name, removals, situation.owner)
 
     def _log_and_check_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
         """Log and return whether an instance was taken over from a former name of the cluster."""

@@ -504,3 +504,33 @@ def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> N
         assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=True)
     assert next(drops, None) is None
     assert servers.holding().keys() == set(URLS)
+
+
+def test_what_a_server_answers_with_500_stops_no_other_registration(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a server drops one registration of a batch, and answers it with 500 alone, the others are registered
+    and noted; what serves is not removed meanwhile.
+    """
+    serving = replace(ONE, instance_id="serving", ip_address="10.0.0.3")
+    for peer in servers.peers.peers:
+        peer.register(serving)
+    bad = replace(ONE, instance_id="bad", ip_address="10.0.0.2")
+
+    def refuse(*_: object) -> None:
+        raise RegistryUnreachable("answered 500", status_code=500)
+
+    def send(self: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
+        dropped = [b'"Register"' in item and b'"bad"' in item for item in items]
+        sent = [item for item, is_dropped in zip(items, dropped, strict=True) if not is_dropped]
+        answers = iter(send_batch(self, sent))
+        return [ItemResponse(200) if is_dropped else next(answers) for is_dropped in dropped]
+
+    send_batch = Peer.send_batch
+    monkeypatch.setattr(Peer, "send_batch", send)
+    monkeypatch.setattr(Peer, "register", refuse)
+    errors = servers.carry_out(plan([bad, ONE], [serving], OURS), in_a_batch=True)
+    assert [str(error) for error in errors] == ["answered 500"] * 2
+    assert servers.cluster.servers[URLS[0]].registry.get(*serving.key) is not None
+    assert servers.holding().keys() == set(URLS)
+    assert servers.table.get(ONE.key) is not None

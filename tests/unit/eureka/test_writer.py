@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -26,6 +27,8 @@ from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.notes import next_timestamp_ms
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.batch import ItemResponse
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
@@ -215,6 +218,16 @@ def test_with_no_server_the_rest_is_given_up() -> None:
     assert outcome.done == ()
     assert [failure.change.instance for failure in outcome.failures] == [A, C]
     assert registry.asked == [("read", "a")]
+
+
+def test_a_strange_answer_to_one_registration_gives_removals_up_alone() -> None:
+    """A 500 to one registration stops no update, such as one to DOWN, and every removal."""
+    registry = Registry(B, C)
+    registry.errors = {A.key: RegistryUnreachable("answered 500", status_code=500)}
+    outcome = Writer(registry).apply(plan([A, replace(B, status=Status.DOWN)], [B, C], OURS), OURS)
+    assert [change.action for change in outcome.done] == [Action.UPDATE]
+    assert [failure.change.instance for failure in outcome.failures] == [A, C]
+    assert registry.held.keys() == {B.key, C.key}
 
 
 def test_changes_that_are_equal_are_distinguished() -> None:
@@ -534,3 +547,39 @@ def test_what_registered_itself_under_our_id_is_left(in_a_batch: bool, servers: 
         assert [type(error) for error in errors] == [OwnershipConflict]
     assert servers.holding().keys() == set(URLS)
     assert {held.dirty_ms for held in servers.holding().values()} == {itself.last_dirty_timestamp_ms}
+
+
+@WAYS
+def test_what_is_to_be_replaced_stays_while_its_replacement_is_refused(
+    in_a_batch: bool, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a gateway or a server refuses an endpoint's registration under its next id, that under its former id
+    stays, so that callers find one of both; an ended endpoint of the same plan is removed.
+    """
+    servers.everywhere(ONE)
+    following = replace(ONE, instance_id="one:rating:9090", port=Port(9090))
+    ended = replace(ONE, instance_id="ended:rating:8080", ip_address="10.0.0.2")
+    for peer in servers.peers.peers:
+        peer.register(ended)
+
+    def refuse(*_: object) -> None:
+        raise RegistryDenied("answered 403", status_code=403)
+
+    def send(self: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
+        dropped = [b'"Register"' in item for item in items]
+        answers = iter(
+            send_batch(self, [item for item, is_out in zip(items, dropped, strict=True) if not is_out])
+        )
+        return [ItemResponse(200) if is_out else next(answers) for is_out in dropped]
+
+    send_batch = Peer.send_batch
+    monkeypatch.setattr(Peer, "send_batch", send)
+    monkeypatch.setattr(Peer, "register", refuse)
+    steps = plan([following], [ONE, ended], OURS)
+    errors = servers.carry_out(steps, in_a_batch=in_a_batch)
+    assert [type(error) for error in errors] == [RegistryDenied, RegistryDenied]
+    assert servers.holding().keys() == set(URLS)
+    assert all(servers.cluster.servers[url].registry.get(*ended.key) is None for url in URLS)
+    monkeypatch.undo()
+    assert not servers.carry_out(steps, in_a_batch=in_a_batch)
+    assert not servers.holding()

@@ -59,6 +59,37 @@ def test_in_doubt_what_was_seen_terminating_goes_and_the_rest_stays(is_looked_at
     assert scene.renewed() == {"c"}
 
 
+@pytest.mark.parametrize("is_seen_terminating", [True, False])
+def test_a_500_to_one_registration_keeps_no_ended_pod(
+    is_seen_terminating: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a server answers one pod's registration with 500, a terminating pod leaves and an unready one is
+    DOWN; one that only vanished stays.
+    """
+    scene = Scene()
+    eureka = scene.real()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    register = eureka.register
+
+    def refuse(one: Instance, *more: Any, **others: Any) -> None:
+        if one.instance_id.startswith("c."):
+            raise RegistryUnreachable("answered 500", status_code=500)
+        register(one, *more, **others)
+
+    monkeypatch.setattr(eureka, "register", refuse)
+    if is_seen_terminating:
+        scene.endpoints(WEB, a=TERMINATING, b={"ready": False}, c=READY)
+    else:
+        scene.endpoints(WEB, x={"ready": False}, b={"ready": False}, c=READY)
+    scene.reconcile()
+    held = {one.instance_id.partition(".")[0]: one.status for one in eureka.held.values()}
+    assert ("a" in held) is not is_seen_terminating
+    assert held["b"] is Status.DOWN
+    assert "c" not in held
+    assert isinstance(scene.result.error, RegistryUnreachable)
+
+
 REFUSED: dict[str, dict[str, Any]] = {
     "UnknownEureka": {"eureka": "defualt"},
     "NotAllowed": {"application": "orders"},
