@@ -40,6 +40,7 @@ from eurekube_provider.core.objects import (
     is_external_name,
     key_of,
     pod_name_of_endpoint,
+    resource_version,
     service_name_of_slice,
 )
 from eurekube_provider.core.problem import Problem
@@ -111,6 +112,7 @@ class ClusterCache:
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
     :param enqueue_later: called with the key of a syncer to reconcile again, and the longest delay, seconds.
     :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
+    :param forget_status: called with the key of a syncer whose status is older than what its writer knows.
     :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
     """
 
@@ -124,6 +126,7 @@ class ClusterCache:
         gate_namespaces: Sequence[WatchScope] = (),
         enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
         advertise_from: Collection[Advertise] = (),
+        forget_status: Callable[[SyncerKey], None] = lambda _: None,
     ) -> None:
         self._access = access
         self._concerned = concerned
@@ -131,6 +134,7 @@ class ClusterCache:
         self._cluster = cluster
         self._followers: tuple[Callable[[Object], None], ...] = ()
         self._is_overwritten = is_overwritten
+        self._forget_status = forget_status
         self._index = ServiceIndex()
         self._selectors = SelectorIndex()  # by which each syncer is found
         self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
@@ -565,6 +569,10 @@ class ClusterCache:
         self._derived.put(key, (key[0], parent) if parent and new is not None else None)
         if parent:
             self.enqueue_later((key[0], parent), NAMESPACE_SYNCER_DELAY_SECONDS)
+        if old and new and 0 < resource_version(new) < resource_version(old):
+            # The API server was restored from a backup, with a status that its writer would not write again.
+            self._forget_status(key)
+            self._concerned(key)
         # A status that we wrote ourselves comes back as a change without a new generation.
         if old and new and values_besides_status(old) == values_besides_status(new):
             if old.get("status") != new.get("status") and self._is_overwritten(new):
