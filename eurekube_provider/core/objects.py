@@ -175,6 +175,14 @@ def key_of(item: Object) -> tuple[str, str]:
     return metadata.get("namespace", ""), metadata["name"]
 
 
+def resource_version(item: Object) -> int:
+    """Return the resourceVersion of an object or a list as a number, of which a larger one is newer
+    (KEP-5504); 0 where it cannot be compared.
+    """
+    version = str((item.get("metadata") or {}).get("resourceVersion"))
+    return int(version) if version.isdecimal() else 0
+
+
 def qualified_name(thing: Object) -> str:
     """Return ``namespace/name`` of an object, for messages."""
     return f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"

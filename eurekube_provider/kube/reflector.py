@@ -18,7 +18,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
-from eurekube_provider.core.objects import key_of
+from eurekube_provider.core.objects import key_of, resource_version
 from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess, is_api_unavailable
 from eurekube_provider.runtime.backoff import backoff_seconds
 
@@ -217,7 +217,7 @@ class Reflector:
         with self._turn:
             with self._lock:
                 before, self._objects = self._objects, fresh
-            self._last_seen_version = _resource_version(page)
+            self._last_seen_version = resource_version(page)
             changes: list[tuple[tuple[str, str], Object | None, Object | None]] = [
                 (key, old, item) for key, item in fresh.items() if (old := before.pop(key, None)) != item
             ]
@@ -247,7 +247,7 @@ class Reflector:
     def apply_event(self, event_type: str, item: Object) -> None:
         """Apply an event of a watch, ``ADDED``, ``MODIFIED`` or ``DELETED``, to the copy, and report it."""
         with self._turn:
-            self._last_seen_version = _resource_version(item)
+            self._last_seen_version = resource_version(item)
             self._store_or_remove(item, exists=event_type != "DELETED")
 
     def store_write_answer(self, item: Object) -> None:
@@ -258,7 +258,7 @@ class Reflector:
         versions).
         """
         with self._turn:
-            version = _resource_version(item)
+            version = resource_version(item)
             if not version or version > self._last_seen_version:
                 self._store_or_remove(item, exists=True)
 
@@ -357,7 +357,7 @@ class Reflector:
         """
         page = next(iter(self._access.pages(self._path, query=self._selector, page_size=1)))
         self._was_unavailable = False
-        if 0 < _resource_version(page) < _resource_version({"metadata": {"resourceVersion": self._version}}):
+        if 0 < resource_version(page) < resource_version({"metadata": {"resourceVersion": self._version}}):
             _log.warning(
                 "the API server has an older version than before, as after a restore from a backup: keeping "
                 "the old copy and listing again",
@@ -475,9 +475,3 @@ def _must_relist_after(failures: int) -> bool:
     """Return whether to list again after so many failures in a row: :data:`RELIST_AFTER_FAILURES`."""
     times, rest = divmod(failures, RELIST_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
-
-
-def _resource_version(item: Object) -> int:
-    """Return the resource version of an object or a list; 0 where it cannot be compared."""
-    version = str(item["metadata"].get("resourceVersion"))
-    return int(version) if version.isdecimal() else 0

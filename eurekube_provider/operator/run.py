@@ -266,6 +266,7 @@ def _assemble_parts(
         settings.watched_gate_namespaces,
         queue.add_after,
         settings.advertise_from,
+        statuses.forget,
     )
     derived = DerivedSyncerController(
         access, sources, partial(_record_refusal_event, events), waits=run_report is not None

@@ -95,7 +95,8 @@ class SituationReader:
         """
         item = self._sources.syncers.get(*key)
         owner = str(ClusterOwner(self._cluster.name, *key))
-        if item is None and not self._sources.knows_syncers_of(key[0]):
+        is_in_doubt = not self._sources.knows_syncers_of(key[0]) or self._sources.has_just_vanished(key)
+        if item is None and is_in_doubt:
             unknown = SyncerSituation(key, owner, SyncerState.UNKNOWN, registries.instances_of_owner(owner))
             return None, self._with_instances_of_other_cluster_names(unknown, registries)
         if item is None or is_being_deleted(item):

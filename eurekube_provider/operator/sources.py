@@ -5,6 +5,9 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from eurekube_provider.core.brake import BRAKE_HOLD_SECONDS
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.derived_syncer import (
     Membership,
@@ -40,6 +44,7 @@ from eurekube_provider.core.objects import (
     is_external_name,
     key_of,
     pod_name_of_endpoint,
+    resource_version,
     service_name_of_slice,
 )
 from eurekube_provider.core.problem import Problem
@@ -53,6 +58,7 @@ from eurekube_provider.core.syncer import (
     claimed_names,
     connection_name,
     has_annotation,
+    has_finalizer,
     selector_of,
 )
 from eurekube_provider.eureka.connection import Connection
@@ -92,6 +98,8 @@ from eurekube_provider.operator.watches import (
     trim_slice,
 )
 
+_log = logging.getLogger(__name__)
+
 MOST_POD_READS_PER_MAPPING = 20
 """Most pods that one mapping asks the API server for; the next mapping asks for the rest."""
 
@@ -111,6 +119,7 @@ class ClusterCache:
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
     :param enqueue_later: called with the key of a syncer to reconcile again, and the longest delay, seconds.
     :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
+    :param forget_status: called with the key of a syncer whose status is older than what its writer knows.
     :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
     """
 
@@ -124,6 +133,7 @@ class ClusterCache:
         gate_namespaces: Sequence[WatchScope] = (),
         enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
         advertise_from: Collection[Advertise] = (),
+        forget_status: Callable[[SyncerKey], None] = lambda _: None,
     ) -> None:
         self._access = access
         self._concerned = concerned
@@ -131,6 +141,7 @@ class ClusterCache:
         self._cluster = cluster
         self._followers: tuple[Callable[[Object], None], ...] = ()
         self._is_overwritten = is_overwritten
+        self._forget_status = forget_status
         self._index = ServiceIndex()
         self._selectors = SelectorIndex()  # by which each syncer is found
         self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
@@ -139,6 +150,7 @@ class ClusterCache:
         self._derived: Indexer[SyncerKey] = Indexer(lambda parent: [parent])
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
+        self._vanished_at: dict[SyncerKey, float] = {}
         self.connections: Mapping[str, Connection] = {}
         self._terminating = TerminatingEndpoints()
 
@@ -314,6 +326,15 @@ class ClusterCache:
             if is_member and (namespace, derived_syncer_name(key[1], name)) not in there:
                 with suppress(ConfigurationError):
                     yield derived_syncer(parent, service)
+
+    def has_just_vanished(self, key: SyncerKey) -> bool:
+        """Return whether a syncer vanished within the last minute though its deletion had not begun: the API
+        server may have been restored from a backup.
+        """
+        if time.monotonic() - self._vanished_at.get(key, -math.inf) < BRAKE_HOLD_SECONDS:
+            return True
+        self._vanished_at.pop(key, None)
+        return False
 
     def knows_services_of(self, namespace: str) -> bool:
         """Return whether all Services of this namespace are known, so that an unknown one does not exist."""
@@ -565,11 +586,24 @@ class ClusterCache:
         self._derived.put(key, (key[0], parent) if parent and new is not None else None)
         if parent:
             self.enqueue_later((key[0], parent), NAMESPACE_SYNCER_DELAY_SECONDS)
+        if old and new and 0 < resource_version(new) < resource_version(old):
+            # The API server was restored from a backup, with a status that its writer would not write again.
+            self._forget_status(key)
+            self._concerned(key)
         # A status that we wrote ourselves comes back as a change without a new generation.
         if old and new and values_besides_status(old) == values_besides_status(new):
             if old.get("status") != new.get("status") and self._is_overwritten(new):
                 self._concerned(key)
             return
+        self._vanished_at.pop(key, None)
+        if old is not None and new is None and has_finalizer(old) and not is_being_deleted(old):
+            self._vanished_at[key] = time.monotonic()
+            self.enqueue_later(key, BRAKE_HOLD_SECONDS)
+            _log.warning(
+                "a syncer vanished whose deletion had not begun, as after a restore from a backup: keeping "
+                "its instances for a minute",
+                extra={"syncer": "/".join(key)},
+            )
         after = self.parse_spec_or_none(new)
         if new is None:
             self._mapped.forget(key)

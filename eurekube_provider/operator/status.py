@@ -27,7 +27,7 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import NOT_READ_YET_REASONS
-from eurekube_provider.core.objects import conditions_of, key_of
+from eurekube_provider.core.objects import conditions_of, key_of, resource_version
 from eurekube_provider.core.plan import Action, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
@@ -192,12 +192,6 @@ class _KnownStatus:
     status: Mapping[str, Any]
 
 
-def _resource_version(item: Mapping[str, Any]) -> int:
-    """Return the resourceVersion as a number, of which a larger one is newer (KEP-5504); else 0."""
-    version = (item.get("metadata") or {}).get("resourceVersion")
-    return int(version) if isinstance(version, str) and version.isdecimal() else 0
-
-
 def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
     """Return what of a status is written soon when it changes: all but counts and wording."""
     report = wanted.report
@@ -280,7 +274,7 @@ class StatusWriter:
         last = self._written.get(key)
         if (
             last is None
-            or _resource_version(syncer) <= last.version
+            or resource_version(syncer) <= last.version
             or _equal_but_for_sync_time(status, last.status)
         ):
             return False
@@ -380,8 +374,8 @@ class StatusWriter:
         syncer = wanted.syncer
         with self._condition:
             last, is_unsure = self._written.get(key), key in self._unsure
-            if last is None or _resource_version(syncer) > last.version:
-                last = _KnownStatus(_resource_version(syncer), syncer.get("status") or {})
+            if last is None or resource_version(syncer) > last.version:
+                last = _KnownStatus(resource_version(syncer), syncer.get("status") or {})
             status = syncer_status({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
             if not is_unsure and _equal_but_for_sync_time(status, last.status):
                 self._written[key], self._urgent_parts[key] = last, _urgent_fields(wanted)
@@ -403,7 +397,7 @@ class StatusWriter:
         with self._condition:
             if self._is_forgotten:
                 return
-            self._written[key] = _KnownStatus(max(_resource_version(answer), last.version), status)
+            self._written[key] = _KnownStatus(max(resource_version(answer), last.version), status)
             self._unsure.discard(key)
             self._limiter.record_write(key, time.monotonic())
             self._urgent_parts[key] = _urgent_fields(wanted)

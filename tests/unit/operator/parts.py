@@ -170,7 +170,15 @@ class PlayedOperator:
         )
 
     def removed(self, key: SyncerKey) -> None:
-        """Remove a syncer from the cluster."""
+        """Remove a syncer from the cluster, after its finalizer."""
+        (reflector,) = self.sources.syncers.reflectors
+        if (item := reflector.get(*key)) is not None:
+            metadata = {name: one for name, one in item["metadata"].items() if name != "finalizers"}
+            reflector.apply_event("MODIFIED", {**item, "metadata": metadata})
+        self.vanished(key)
+
+    def vanished(self, key: SyncerKey) -> None:
+        """Have a syncer vanish although its deletion had not begun."""
         (reflector,) = self.sources.syncers.reflectors
         reflector.apply_event("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
 

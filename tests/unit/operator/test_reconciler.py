@@ -30,7 +30,7 @@ from eurekube_provider.eureka.registry.reachability import LASTING_FAILURE_COUNT
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import heirs, reconciler, registries
+from eurekube_provider.operator import heirs, reconciler, registries, sources
 from eurekube_provider.operator.dry_run import RecordingRegistry, RunReport
 from eurekube_provider.operator.ended_pods import MOST_PODS_READ_PER_RECONCILE
 from eurekube_provider.operator.registries import Registries
@@ -1305,6 +1305,25 @@ def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
     assert scene.renewed() == {"a"}
     scene.read(scene.played.sources.syncers)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_what_a_syncer_has_that_vanished_undeleted_stays_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch, *, comes_back: bool
+) -> None:
+    """The finalizer keeps a deleted syncer: without a deletion it vanishes by a restore from a backup alone,
+    and its pods serve on.
+    """
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    scene.played.vanished(KEY)
+    assert scene.reconcile() == []
+    assert scene.renewed() == {"a", "b"}
+    if comes_back:
+        scene.edited()
+    monkeypatch.setattr(sources, "BRAKE_HOLD_SECONDS", 0.0)
+    assert [one.action for one in scene.reconcile()] == ([] if comes_back else [Action.DEREGISTER] * 2)
 
 
 def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:

@@ -133,8 +133,15 @@ class SourceChanges:
         self.concerned: list[tuple[str, str]] = []
         self.changed: list[Object] = []
         self.is_overwritten = False
-        access = KubeAccess(client.Configuration(host="http://127.0.0.1:1"))
-        self.sources = ClusterCache(access, CLUSTER, (), self.concerned.append, lambda _: self.is_overwritten)
+        self.forgotten: list[tuple[str, str]] = []
+        self.sources = ClusterCache(
+            KubeAccess(client.Configuration(host="http://127.0.0.1:1")),
+            CLUSTER,
+            (),
+            self.concerned.append,
+            lambda _: self.is_overwritten,
+            forget_status=self.forgotten.append,
+        )
         self.sources.follow_services(self.changed.append)
 
     def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
@@ -207,6 +214,19 @@ def test_somebody_elses_status_is_a_reason_to_reconcile() -> None:
         ("team", "rating")
     ]
     assert changes.syncer(before, syncer(resourceVersion="3")) == [], "a change of labels"
+
+
+def test_a_status_out_of_a_backup_is_a_reason_to_reconcile() -> None:
+    """After a restore of the API server a syncer's version is older than before: what was written to its
+    status since is gone, and must be written again.
+    """
+    changes = SourceChanges()
+    before = syncer(resourceVersion="20")
+    changes.syncer(None, before)
+    assert changes.syncer(before, {**syncer(resourceVersion="12"), "status": {"desired": 1}}) == [
+        ("team", "rating")
+    ]
+    assert changes.forgotten == [("team", "rating")]
 
 
 def test_a_service_concerns_those_who_select_it() -> None:

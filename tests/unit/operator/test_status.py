@@ -434,6 +434,20 @@ def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
     assert not access.written
 
 
+def test_a_status_that_was_forgotten_is_written_over_one_out_of_a_backup() -> None:
+    """The restored syncer has an older version than the one that was written last."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.queue_report(standing({}, 7), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    restored = standing(syncer_status(syncer(), CONFLICT, EARLIER), 5)
+    writer.forget(("shop", "rating"))
+    writer.queue_report(restored, SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the second write", 5)
+    writer.stop()
+
+
 def test_the_status_that_is_being_written_is_ours() -> None:
     """The watch may deliver the operator's own status before the write is answered; it does not count as
     foreign.
