@@ -40,9 +40,12 @@ DERIVABLE_OUTPUT_NAMES = (ID_IS_DEFAULT_PROPERTY, "status_is_enforced", "seen_ow
 def without_fixed_defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return properties without those that equal their fixed default.
 
-    An enabled secure port is kept, even at its default.
+    An enabled secure port is kept, even at its default. So is it that another secure port is disabled: who
+    names one enables it, and what is returned may become a program, by an import or `ignoreChanges`.
     """
-    kept = {"secure_port"} if properties.get("secure_port_enabled") else set()
+    port = "secure_port"
+    is_other = port in properties and properties[port] != FIXED_DEFAULTS[port]
+    kept = {"secure_port_enabled"} if is_other else {port} if properties.get("secure_port_enabled") else set()
     return {
         key: value
         for key, value in properties.items()

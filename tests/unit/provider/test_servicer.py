@@ -459,6 +459,25 @@ def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eu
     assert (adopted.host_name, adopted.secure_port, adopted.zone) == ("vm-17", Port(8443), "a")
 
 
+@pytest.mark.parametrize("port", [Port(7002, enabled=False), Port(443, enabled=False), Port(8443)])
+def test_an_import_enables_no_secure_port(stub: Any, eureka: FakeEureka, port: Port) -> None:
+    """The program that Pulumi prints is the inputs of the import: who names a secure port enables it there.
+
+    A server fills in port 7002, disabled, for a client that sends none.
+    """
+    eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.17", Port(80), secure_port=port))
+    found = stub.Read(proto.ReadRequest(id="OLD/vm-17", **NAMED))
+    printed = proto.CheckRequest(olds=found.inputs, news=found.inputs, **NAMED)
+    inputs = stub.Check(printed).inputs
+    stub.Update(proto.UpdateRequest(olds=found.properties, news=inputs, **NAMED))
+    (held,) = eureka.held.values()
+    assert held.owner
+    assert held.secure_port == port
+    # With ignoreChanges of everything the inputs come back as the program's.
+    again = stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED)).inputs
+    assert again == inputs
+
+
 def test_what_is_not_there_is_not_imported(stub: Any, eureka: FakeEureka) -> None:
     """The import of a missing instance yields an empty id; an id that names no instance is an error."""
     assert eureka.held == {}
