@@ -29,7 +29,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 _INET_ATON_PATTERN = re.compile(r"(?:0[xX][0-9a-fA-F]+|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
-_MOST_DIGITS_OF_ADDRESS = len(str(256**4))
+_MAX_ADDRESS_DIGITS = len(str(2**32))
 _DOTTED_DECIMAL_PATTERN = re.compile(r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){3}")
 
 
@@ -70,7 +70,7 @@ def _parse_address_part(text: str) -> int:
         return int(text, 16)
     if text.startswith("0") and set(text) <= set("01234567"):
         return int(text, 8)
-    # 08 and 09 are no octal numbers, and are refused or read as decimal.
+    # 08 and 09 are no octal numbers, and are refused or read as decimal. Python refuses to read thousands of
+    # digits, and anyone may register such a text: it is above any address.
     digits = text.lstrip("0")
-    # More digits are no part of an address, and Python makes no number of more than 4300.
-    return int(digits or "0") if len(digits) <= _MOST_DIGITS_OF_ADDRESS else 256**4
+    return int(digits or "0") if len(digits) <= _MAX_ADDRESS_DIGITS else 2**32

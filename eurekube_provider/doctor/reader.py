@@ -17,7 +17,13 @@ from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, has_pod_ended, has_unshared_address, pod_addresses
+from eurekube_provider.core.objects import (
+    Object,
+    has_pod_ended,
+    has_unshared_address,
+    key_of,
+    pod_addresses,
+)
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
@@ -161,12 +167,17 @@ def read_snapshot(settings: Settings) -> Snapshot:
                 eurekas[name] = read_zookeeper(name, servers, pods, unread_parts)
         lists = [(one, eurekas[name].instances) for name, one in peers.items()]
         operators = read_operators(reader.access, cluster.uid, lists, settings.watch_namespaces, unread_parts)
+    services, slices = list_kind("services", SERVICES), list_kind("endpointslices", ENDPOINT_SLICES)
+    # Else a mirror that was made meanwhile would count as gone, and its Services as left behind.
+    later = reader.list_mirrors() if mirrors is not None else None
+    if mirrors is not None and later is not None:
+        mirrors = list({key_of(one): one for one in (*mirrors, *later)}.values())
     return Snapshot(
         cluster=cluster,
         syncers=tuple(syncers),
-        mirrors=None if mirrors is None else tuple(mirrors),
-        services=tuple(list_kind("services", SERVICES)),
-        slices=tuple(list_kind("endpointslices", ENDPOINT_SLICES)),
+        mirrors=None if mirrors is None or later is None else tuple(mirrors),
+        services=tuple(services),
+        slices=tuple(slices),
         workloads=tuple(workloads),
         pods=pods,
         eurekas=eurekas,

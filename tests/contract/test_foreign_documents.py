@@ -23,6 +23,7 @@ REPORTED: dict[str, dict[str, Any]] = {
     "a status that Eureka does not know": {"status": "READY"},
     "a port that no machine has": {"port": {"$": 99999, "@enabled": "true"}},
     "neither port nor VIP address": {"port": None, "vipAddress": None, "secureVipAddress": None},
+    "an address of thousands of digits": {"ipAddr": "9" * 5000},
     "a lease of minus five seconds": {"leaseInfo": {"durationInSecs": -5, "renewalIntervalInSecs": 0}},
     "an address of more digits than Python turns into a number": {"ipAddr": "9" * 5000},
 }

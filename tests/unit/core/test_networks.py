@@ -47,6 +47,13 @@ def test_what_all_read_alike_is_none(address: str) -> None:
     check_unambiguous_address(address)
 
 
+def test_an_endless_text_is_no_address() -> None:
+    """Thousands of digits, which anyone may register, are no address, and stop no reader of the registry."""
+    for address in ("9" * 5000, "1." + "9" * 5000, "9" * 10**6):
+        assert describe_ambiguous_address(address) == ""
+    assert "some read 0.0.0.9" in describe_ambiguous_address("0" * 5000 + "9")
+
+
 @given(st.text("0123456789abx.", max_size=16))
 def test_whatever_a_resolver_reads_otherwise_is_reported(text: str) -> None:
     """Any text that the C library parses as an address is in the plain form, or is reported as ambiguous."""

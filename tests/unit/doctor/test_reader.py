@@ -9,9 +9,12 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.objects import MIRROR_LABEL
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.doctor import reader
+from eurekube_provider.doctor.finding import Fault
+from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import match_pods_to_workloads, read_eureka
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.eureka.connection import Connection
@@ -96,6 +99,33 @@ def test_a_server_whose_registry_cannot_be_read_is_no_healthy_one(
     assert url == second
     assert problem.startswith("its registry could not be read: ")
     assert not unread_parts
+
+
+def test_a_mirror_that_is_made_meanwhile_has_left_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mirrors are listed before and after the Services: one that is made, or goes, in between is no
+    deleted mirror that left its Services.
+    """
+    listed: list[str] = []
+
+    class Access:
+        def get(self, *_: Any) -> dict[str, Any]:
+            return {"metadata": {"uid": "uid-1"}}
+
+        def pages(self, path: str, **_: Any) -> Iterator[dict[str, Any]]:
+            kind = path.rpartition("/")[2]
+            listed.append(kind)
+            name = {"eurekamirrors": "before", "services": "review"}.get(kind)
+            if kind == "eurekamirrors" and "services" in listed:
+                name = "after"
+            metadata = {"namespace": "shop", "name": name, "labels": {MIRROR_LABEL: "after"}}
+            yield {"items": [{"metadata": metadata, "spec": {"application": "x"}}] if name else []}
+
+    monkeypatch.setattr(KubeAccess, "load", lambda *_: Access())
+    monkeypatch.setattr(reader, "read_operators", lambda *_: None)
+    found = reader.read_snapshot(load_settings({}, needs_eureka=False))
+    assert [one["metadata"]["name"] for one in found.mirrors or ()] == ["before", "after"]
+    left = mirror_findings(found.mirrors or (), found.services, found.slices, {}, found.cluster, 0.0)
+    assert Fault.MIRROR_LEFTOVER not in {one.fault for one in left}
 
 
 def test_a_namespace_that_does_not_exist_was_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,13 @@ class ChoosyApi(Api):
         super().__init__()
         self.refused: dict[str, int] = {}
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
         """Refuse a creation that is listed in ``refused``; carry out any other write as Kubernetes does."""
         if method == "POST":
             for refused in (body["metadata"]["name"], path.rpartition("/")[2]):
                 if refused in self.refused:
                     raise KubernetesError("refused", status_code=self.refused[refused])
-        return super().request(method, path, _, body, **more)
+        return super().request(method, path, query, body, **more)
 
 
 def changed_by_others(stage: Stage, path: str, **metadata: Any) -> Object:

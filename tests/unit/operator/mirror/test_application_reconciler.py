@@ -22,11 +22,11 @@ class UnpatchableApi(Api):
 
     status = 0
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
         """Refuse a patch of a Service; carry out any other write as Kubernetes does."""
         if self.status and method == "PATCH" and "/services/" in path:
             raise KubernetesError("refused", status_code=self.status)
-        return super().request(method, path, _, body, **more)
+        return super().request(method, path, query, body, **more)
 
 
 def test_slices_come_before_a_ports_new_name() -> None:

@@ -685,7 +685,7 @@ class CrowdedApi(Api):
         self.crowd: threading.Barrier | None = None
         self._lock = threading.Lock()
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
         """Carry out a write as Kubernetes does, after the wait."""
         if self.crowd is not None and method == "POST" and path.endswith("/services"):
             place = self.crowd.wait(30.0)
@@ -693,7 +693,7 @@ class CrowdedApi(Api):
                 self.crowd = None  # nobody comes after it for whom the others would wait
             time.sleep(0.002 * place)  # answers come in another order than the questions
         with self._lock:
-            return super().request(method, path, _, body, **more)
+            return super().request(method, path, query, body, **more)
 
 
 def crowded(**spec: Any) -> tuple[Stage, CrowdedApi]:
@@ -759,13 +759,13 @@ class RefusingApi(Api):
         self.refused: dict[str, int] = {}
         self.asked: list[str] = []
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
         """Refuse a creation that is listed in ``refused``; carry out any other write as Kubernetes does."""
         name = body["metadata"].get("name") if method == "POST" and path.endswith("/services") else None
         if name in self.refused:
             self.asked.append(name)
             raise KubernetesError(f"{name} refused", status_code=self.refused[name])
-        return super().request(method, path, _, body, **more)
+        return super().request(method, path, query, body, **more)
 
 
 def test_an_application_that_is_refused_keeps_no_other_away() -> None:
@@ -812,13 +812,13 @@ class DyingApi(Api):
         self.left = 1000
         self._lock = threading.Lock()
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
         """Carry out a write as Kubernetes does while ``left`` allows it; raise afterwards."""
         with self._lock:
             self.left -= 1
             if self.left < 0:
                 raise KubernetesError("no answer")
-            return super().request(method, path, _, body, **more)
+            return super().request(method, path, query, body, **more)
 
 
 @pytest.mark.parametrize("left", range(0, 32, 3))
@@ -907,13 +907,13 @@ class DeafApi(Api):
         super().__init__()
         self._has_deleted, self._is_lost = has_deleted, False
 
-    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+    def request(self, method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
         """Carry the request out, unless it is the one that is lost."""
         if method != "DELETE" or "/services/" not in path or self._is_lost:
-            return super().request(method, path, _, body, **more)
+            return super().request(method, path, query, body, **more)
         self._is_lost = True
         if self._has_deleted:
-            super().request(method, path, _, body, **more)
+            super().request(method, path, query, body, **more)
         raise KubernetesError("no answer")
 
 
