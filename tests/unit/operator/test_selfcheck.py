@@ -264,7 +264,7 @@ def outside(tmp_path: Path) -> Iterator[tuple[Settings, KubeAccess]]:
             access.request("POST", CRDS.path(), body=yaml.safe_load(path.read_text()))
         for name in ("shop", "pay", "ops", "left"):
             access.request("POST", NAMESPACES.path(), body={"metadata": {"name": name}})
-        yield Settings({"default": away}, kubeconfig=kubeconfig, watch_namespaces=("shop",)), access
+        yield Settings({"default": away}, kubeconfig=str(kubeconfig), watch_namespaces=("shop",)), access
 
 
 def lease_of_an_operator_of_all(namespace: str) -> dict[str, Any]:
