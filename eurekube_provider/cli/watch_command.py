@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from eurekube_provider.doctor.inventory_reader import ReportProgress
 MIN_INTERVAL_SECONDS = 5.0
 DEFAULT_INTERVAL_SECONDS = 15.0
 """Seconds between two reads, as the operator reads the registry; a server renews its list every 30 s."""
+
+_TIME_PATTERN = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+ (?:s|min)\b|(?<=SecondsAgo\": )\d+")
 
 _ReadStatus = Callable[[], StatusReport]
 _Number = TypeVar("_Number", int, float)
@@ -120,13 +123,18 @@ def _print_status_when_changed(
     before, looks = "", 1
     while True:
         shown = _format_status(status, output)
-        if shown != before:
-            before = shown
+        if (news := _without_times(shown)) != before:
+            before = news
             print_text(shown if output is OutputFormat.JSON else f"{time.strftime('%H:%M:%S')}\n{shown}\n")
         if looks == count:
             return
         time.sleep(interval)
         status, looks = read_status(), looks + 1
+
+
+def _without_times(shown: str) -> str:
+    """Return an output without its times and ages, which are others at each look, and without padding."""
+    return " ".join(_TIME_PATTERN.sub("", shown).split())
 
 
 def _format_status(status: StatusReport, output: OutputFormat) -> str:

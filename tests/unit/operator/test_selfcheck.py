@@ -260,11 +260,11 @@ def outside(tmp_path: Path) -> Iterator[tuple[Settings, KubeAccess]]:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         away = Connection.parse("http://127.0.0.1:9/eureka")
         access = KubeAccess.load(kubeconfig)
-        for path in Path("crds").glob("*.yaml"):
+        for path in (Path(__file__).parents[3] / "crds").glob("*.yaml"):
             access.request("POST", CRDS.path(), body=yaml.safe_load(path.read_text()))
         for name in ("shop", "pay", "ops", "left"):
             access.request("POST", NAMESPACES.path(), body={"metadata": {"name": name}})
-        yield Settings({"default": away}, kubeconfig=kubeconfig, watch_namespaces=("shop",)), access
+        yield Settings({"default": away}, kubeconfig=str(kubeconfig), watch_namespaces=("shop",)), access
 
 
 def lease_of_an_operator_of_all(namespace: str) -> dict[str, Any]:
