@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.transport import EurekaResponse
@@ -10,13 +12,16 @@ _PROXY_STATUS_CODES = (403, 502, 503, 504)
 """Status codes that a proxy itself answers when it does not let a request through."""
 
 
-def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str = "") -> RegistryError:
+def error_for_response(
+    what: str, url: str, response: EurekaResponse, proxy: str = "", hide: Callable[[str], str] = str
+) -> RegistryError:
     """Return the error for an unsuccessful answer.
 
     :param what: the attempted operation, for the message.
     :param proxy: the proxy in between, without credentials; empty for none.
+    :param hide: takes credentials out of a text: what answers may repeat the request's headers.
     """
-    code, body = response.status_code, _body_excerpt(response)
+    code, body = response.status_code, _body_excerpt(response, hide)
     shown_body = f" ({body})" if body else ""
     kind: type[RegistryError] = RegistryDenied
     if code == 407:
@@ -47,13 +52,13 @@ def error_for_response(what: str, url: str, response: EurekaResponse, proxy: str
     else:
         kind, reason = RegistryRejected, f"{url} answered {code}{shown_body}"
         if code in (301, 302, 303, 307, 308):
-            location = response.headers.get("Location", "").rpartition("@")[2]
+            location = hide(response.headers.get("Location", "").rpartition("@")[2])
             reason += f"; it redirects to {location}: use that address"
         elif code == 404:
             reason += "; the service URL usually ends with /eureka (or /eureka/v2)"
     return kind(f"{what}: {reason}", url=url, status_code=code)
 
 
-def _body_excerpt(response: EurekaResponse) -> str:
+def _body_excerpt(response: EurekaResponse, hide: Callable[[str], str]) -> str:
     """Return the beginning of a body in one line, at most 200 characters."""
-    return " ".join(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]
+    return " ".join(hide(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)).split()[:200])[:200]
