@@ -16,7 +16,7 @@ REDACTION_PLACEHOLDER = "[secret]"
 
 
 _SECRET_VARIABLE_PATTERN = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
-_MIN_SECRET_LENGTH = 6
+MIN_SECRET_LENGTH = 6
 """The fewest characters of a secret that is hidden: shorter values are in many texts by chance."""
 
 _URL_USER_INFO_PATTERN = re.compile(r"(?<=://)[^\s/@]*@")
@@ -65,7 +65,7 @@ def redact_secrets(text: str, environment: Mapping[str, str]) -> str:
         for name, value in environment.items()
         if _SECRET_VARIABLE_PATTERN.search(name)
         for line in (value, *value.splitlines())
-        if len(line.strip()) >= _MIN_SECRET_LENGTH
+        if len(line.strip()) >= MIN_SECRET_LENGTH
     }
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, REDACTION_PLACEHOLDER)

@@ -1,9 +1,11 @@
 """Kubernetes Events: the lines that ``kubectl describe`` shows a person about an object.
 
-Events never delay a registration: one that cannot be written is logged and forgotten, and a repeated one is
-written once in :data:`REPEAT_SUPPRESSION_SECONDS`. Events that only count instances are summed up: the first
-is written at once, the next sum after :data:`SHORTEST_SUM_INTERVAL_SECONDS`, and further ones after twice as
-long each time, up to :data:`LONGEST_SUM_INTERVAL_SECONDS`.
+Events never delay a registration: one that cannot be written is logged and forgotten. A repeated one is
+written once in :data:`REPEAT_SUPPRESSION_SECONDS`, and of different ones about one object and reason no more
+than :data:`MOST_NOTES_OF_REASON`: an object whose notes change all the time would hold up everybody's. Events
+that only count instances are summed up: the first is written at once, the next sum after
+:data:`SHORTEST_SUM_INTERVAL_SECONDS`, and further ones after twice as long each time, up to
+:data:`LONGEST_SUM_INTERVAL_SECONDS`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import math
 import queue
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +36,11 @@ from eurekube_provider.kube.rate_limiter import (
 _log = logging.getLogger(__name__)
 
 REPEAT_SUPPRESSION_SECONDS = 600.0
+MOST_NOTES_OF_REASON = 25
+"""The most Events about one object for one reason within :data:`REPEAT_SUPPRESSION_SECONDS`, as many as
+client-go writes at once; the object's conditions have the news all the same.
+"""
+
 SHORTEST_SUM_INTERVAL_SECONDS, LONGEST_SUM_INTERVAL_SECONDS = 10.0, 300.0
 
 _LONGEST_NOTE_BYTES = 1024  # bytes
@@ -75,6 +82,7 @@ class EventRecorder:
         self._controller = controller
         self._instance = instance[:128]
         self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._note_counts = Counter[tuple[str, str]]()  # of those, by object and reason
         self._lock = threading.Lock()
         self._event_sums: dict[tuple[str, str], _EventSum] = {}
         self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
@@ -104,10 +112,14 @@ class EventRecorder:
         now = time.monotonic()
         with self._lock:
             while self._written and now - next(iter(self._written.values())) >= REPEAT_SUPPRESSION_SECONDS:
-                self._written.popitem(last=False)
-            if key in self._written:
+                (uid, of, _), _ = self._written.popitem(last=False)
+                self._note_counts[uid, of] -= 1
+                if not self._note_counts[uid, of]:
+                    del self._note_counts[uid, of]
+            if key in self._written or self._note_counts[key[:2]] >= MOST_NOTES_OF_REASON:
                 return
             self._written[key] = now
+            self._note_counts[key[:2]] += 1
         self._queue_event(regarding, kind, reason, note)
 
     def record_instance_count(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:

@@ -211,8 +211,8 @@ def to_found_instance(instance: Instance) -> FoundInstance:
     properties = instance_to_properties(instance)
     metadata = {encodable(key): encodable(value) for key, value in instance.metadata.items()}
     properties |= {"zone": instance.zone or "", "metadata": metadata}
-    found = {each.name: properties[each.name] for each in fields(FoundInstance)}
     # A program may hand them on to Pulumi.
-    return FoundInstance(
-        **{name: encodable(one) if isinstance(one, str) else one for name, one in found.items()}
-    )
+    found: dict[str, Any] = {
+        name: encodable(one) if isinstance(one, str) else one for name, one in properties.items()
+    }
+    return FoundInstance(**{each.name: found[each.name] for each in fields(FoundInstance)})

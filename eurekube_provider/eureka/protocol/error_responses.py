@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.transport import EurekaResponse
 
 _PROXY_STATUS_CODES = (403, 502, 503, 504)
 """Status codes that a proxy itself answers when it does not let a request through."""
-
 
 _REDIRECT_STATUS_CODES = (301, 302, 303, 307, 308)
 
@@ -17,15 +18,22 @@ _UNUSABLE_STATUS_CODES = (*_REDIRECT_STATUS_CODES, 404, 405, 408, 425, 429)
 
 
 def error_for_response(
-    what: str, url: str, response: EurekaResponse, proxy: str = "", *, judges_usability: bool = True
+    what: str,
+    url: str,
+    response: EurekaResponse,
+    proxy: str = "",
+    hide: Callable[[str], str] = str,
+    *,
+    judges_usability: bool = True,
 ) -> RegistryError:
     """Return the error for an unsuccessful answer.
 
     :param what: the attempted operation, for the message.
     :param proxy: the proxy in between, without credentials; empty for none.
+    :param hide: takes credentials out of a text: what answers may repeat the request's headers.
     :param judges_usability: True if a server that answers this request so cannot be used for any.
     """
-    code, body = response.status_code, _body_excerpt(response)
+    code, body = response.status_code, _body_excerpt(response, hide)
     shown_body = f" ({body})" if body else ""
     kind: type[RegistryError] = RegistryDenied
     if code == 407:
@@ -58,13 +66,13 @@ def error_for_response(
         kind = RegistryUnreachable if is_unusable else RegistryRejected
         reason = f"{url} answered {code}{shown_body}"
         if code in _REDIRECT_STATUS_CODES:
-            location = response.headers.get("Location", "").rpartition("@")[2]
+            location = hide(response.headers.get("Location", "").rpartition("@")[2])
             reason += f"; it redirects to {location}: use that address"
         elif code == 404:
             reason += "; the service URL usually ends with /eureka (or /eureka/v2)"
     return kind(f"{what}: {reason}", url=url, status_code=code)
 
 
-def _body_excerpt(response: EurekaResponse) -> str:
+def _body_excerpt(response: EurekaResponse, hide: Callable[[str], str]) -> str:
     """Return the beginning of a body in one line, at most 200 characters."""
-    return " ".join(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)[:2000].split())[:200]
+    return " ".join(hide(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)).split()[:200])[:200]

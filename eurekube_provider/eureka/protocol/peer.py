@@ -436,8 +436,9 @@ class Peer:
             return response if code < 300 else None
         if may_be_refused:
             return None
+        way = self._transport
         error = error_for_response(
-            what, self.url, response, self._transport.proxy, judges_usability=judges_usability
+            what, self.url, response, way.proxy, way.hide_credentials, judges_usability=judges_usability
         )
         if isinstance(error, RegistryUnreachable) or (judges_usability and isinstance(error, RegistryDenied)):
             self.traffic.note_usability(str(error))

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 import urllib3
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.quoting import MIN_SECRET_LENGTH, REDACTION_PLACEHOLDER
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection, read_secret
 from eurekube_provider.runtime.bounded_http import (
@@ -185,6 +186,16 @@ class Transport:
             self._pool.clear()
         else:
             self._pool.close()
+
+    def hide_credentials(self, text: str) -> str:
+        """Return ``text`` without the credentials that are sent, also in the form in which they are sent."""
+        sent = [*self._authorization.values(), *(getattr(self._pool, "proxy_headers", None) or {}).values()]
+        given = (self._connection.password, self._connection.token)
+        secrets = [value.partition(" ")[2] for value in sent]
+        secrets += [one for one in given if one and len(one) >= MIN_SECRET_LENGTH]
+        for secret in secrets:
+            text = text.replace(secret, REDACTION_PLACEHOLDER) if secret else text
+        return text
 
     def request(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -86,6 +87,26 @@ def test_what_repeats_is_written_once() -> None:
     events.stop()
     assert len(access.events) == 4
     assert len({event["metadata"]["name"] for event in access.events}) == 4
+
+
+def test_an_object_whose_notes_change_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a reason's notes about one object only so many are written for a while; others' are written soon."""
+    access = Access()
+    events = recorder(access)
+    for number in range(20 * module.MOST_NOTES_OF_REASON):
+        events.record(SYNCER, EventType.WARNING, "NotAllowed", f"name {number}")
+    events.record(SYNCER, EventType.WARNING, "Conflict", "theirs")
+    other = {**SYNCER, "metadata": {"namespace": "shop", "name": "order", "uid": "u-2"}}
+    events.record(other, EventType.WARNING, "NotAllowed", "name 0")
+    monkeypatch.setattr(module, "REPEAT_SUPPRESSION_SECONDS", 0.0)
+    events.record(SYNCER, EventType.WARNING, "NotAllowed", "name 0")
+    events.stop(30)
+    counts = Counter((event["regarding"]["name"], event["reason"]) for event in access.events)
+    assert counts == {
+        ("rating", "NotAllowed"): module.MOST_NOTES_OF_REASON + 1,
+        ("rating", "Conflict"): 1,
+        ("order", "NotAllowed"): 1,
+    }
 
 
 def test_long_notes_are_cut() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -246,6 +247,17 @@ def test_wrong_credentials(answering: Answer) -> None:
         "EUREKA_PASSWORD",
     )
     assert error.status_code == 401
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_answer_that_repeats_the_request_shows_no_credentials(answering: Answer, status: int) -> None:
+    """Some gateways answer with the request's headers, and whoever may read a status reads the error."""
+    sent = b64encode(f"ann:{SECRET}".encode()).decode()
+    server = answering(status, f"no route for {'x' * 150} Authorization: Basic {sent} {SECRET}")
+    error = error_of(RegistryError, server.peer.list_instances, "Authorization: Basic [secret]")
+    assert sent[:8] not in str(error)
+    server = answering(307, Location=f"/login?was={sent}")
+    assert sent not in str(error_of(RegistryRejected, server.peer.list_instances, "/login?was=[secret]"))
 
 
 def test_csrf(answering: Answer) -> None:
