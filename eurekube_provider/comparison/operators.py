@@ -42,11 +42,16 @@ class OperatorState:
             return False
         return self.was_seen_renewed or abs(now - self.renewed_at) <= self.duration_seconds
 
-    def needs_second_read(self, now: float) -> bool:
-        """Return whether a second read is needed to know that the holder leads, since clocks may differ."""
+    def needs_second_read(self, now: float, *, nobody_leads: bool = False) -> bool:
+        """Return whether a second read is needed to know that the holder leads, since clocks may differ.
+
+        :param nobody_leads: True if no operator seems to lead: this machine's clock may be wrong by hours, as
+            after a sleep.
+        """
         if not self.holder or self.renewed_at is None or self.is_leading(now):
             return False
-        return abs(now - self.renewed_at) <= self.duration_seconds + CLOCK_TOLERANCE_SECONDS
+        tolerance = self.duration_seconds + CLOCK_TOLERANCE_SECONDS
+        return nobody_leads or abs(now - self.renewed_at) <= tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +61,15 @@ class OperatorsSnapshot:
     :ivar lease_error: the reason why their Leases could not be read; empty where they were read.
     :ivar instances_renewed_at: the last renewal of one of the cluster's instances, as Unix time; None without
         instances, or where no server gives the time.
+    :ivar clock_ahead_seconds: the seconds by which this machine's clock is ahead of that of an operator that
+        was seen renewing its Lease; 0 for less than :data:`CLOCK_TOLERANCE_SECONDS`. Ages are by the
+        operator's clock.
     """
 
     states: tuple[OperatorState, ...] = ()
     lease_error: str = ""
     instances_renewed_at: float | None = None
+    clock_ahead_seconds: float = 0.0
 
     @property
     def last_leader(self) -> OperatorState | None:
@@ -96,6 +105,10 @@ def operator_state_from_lease(lease: Object, before: OperatorState | None = None
 
 def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]:
     """Yield lines on each operator's leader, and when each server was read, at a Unix time."""
+    if ahead := snapshot.clock_ahead_seconds:
+        now -= ahead
+        side = "ahead of" if ahead > 0 else "behind"
+        yield f"this machine's clock is {abs(ahead):.0f} s {side} the operator's, by which ages are counted"
     for one in snapshot.leaders_or_last_leader(now):
         notes = one.notes
         name = f"operator {notes.operator}" if notes.operator else "operator"
@@ -129,6 +142,7 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
 
 
 def operators_to_dict(snapshot: OperatorsSnapshot, now: float) -> list[dict[str, Any]]:
+    now -= snapshot.clock_ahead_seconds
     return [
         {
             "lease": one.lease_name,
@@ -157,6 +171,7 @@ def findings_about_operators(
     snapshot: OperatorsSnapshot, objects: Sequence[Object], now: float
 ) -> Iterator[StatusFinding]:
     """Yield findings, at a Unix time, about operators that do not serve these syncers or mirrors."""
+    now -= snapshot.clock_ahead_seconds
     alive = [one for one in snapshot.states if one.is_leading(now)]
     if not alive and objects:
         yield from _findings_without_leader(snapshot, now)

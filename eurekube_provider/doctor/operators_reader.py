@@ -7,7 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 from eurekube_provider.comparison.cluster_names import owner_in_cluster
-from eurekube_provider.comparison.operators import OperatorsSnapshot, operator_state_from_lease
+from eurekube_provider.comparison.operators import (
+    CLOCK_TOLERANCE_SECONDS,
+    OperatorsSnapshot,
+    operator_state_from_lease,
+)
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.lease_notes import OPERATOR_LABEL
 from eurekube_provider.core.model import Instance
@@ -45,20 +49,24 @@ def read_operators(
     at = _read_last_renewal(uid, eurekas, namespaces)
     try:
         found = {one.lease_name: one for one in map(operator_state_from_lease, _list_operator_leases(access))}
-        now = time.time()
-        if any(one.needs_second_read(now) for one in found.values()):
+        now, ahead = time.time(), 0.0
+        nobody_leads = not any(one.is_leading(now) for one in found.values())
+        if any(one.needs_second_read(now, nobody_leads=nobody_leads) for one in found.values()):
             wait(SECOND_LEASE_READ_SECONDS)
             found = {
                 qualified_name(one): operator_state_from_lease(one, found.get(qualified_name(one)))
                 for one in _list_operator_leases(access)
             }
+            times = [one.renewed_at for one in found.values() if one.was_seen_renewed and one.renewed_at]
+            if times and abs(time.time() - max(times)) > CLOCK_TOLERANCE_SECONDS:
+                ahead = time.time() - max(times)
     except KubernetesError as error:
         failed = OperatorsSnapshot(lease_error=str(error), instances_renewed_at=at)
         if not failed.are_instances_renewed(time.time()):
             unread_parts.append(f"whether an operator leads: {error}")
         return failed
     states = tuple(sorted(found.values(), key=lambda one: (not one.holder, one.lease_name)))
-    return OperatorsSnapshot(states, instances_renewed_at=at)
+    return OperatorsSnapshot(states, instances_renewed_at=at, clock_ahead_seconds=ahead)
 
 
 def _list_operator_leases(access: KubeAccess) -> list[Object]:

@@ -108,7 +108,8 @@ _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
         " eureka: 1 series a Eureka.",
         "eurekube_registry_share": "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka"
         " goes into self-preservation when this operator stops. Label eureka: 1 series a Eureka.",
-        "eurekube_registry_read_timestamp_seconds": "Unix time of the last complete reading of the registry."
+        "eurekube_registry_read_timestamp_seconds": "Unix time of the last complete reading of the registry;"
+        " before the first one, of the operator's start."
         " Label eureka: 1 series a Eureka.",
     },
     ("gauge", ("url",)): {
@@ -185,7 +186,7 @@ class OperatorCollector(Collector):
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
         known = {
             **_syncer_samples(operator),
-            **_registry_samples(figures),
+            **_registry_samples(figures, operator.started_at),
             **_stack_refresh_samples(operator),
             **_mirror_samples(operator),
         }
@@ -287,7 +288,12 @@ def _mirror_samples(operator: RunningOperator) -> dict[str, Samples]:
     }
 
 
-def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
+def _registry_samples(registries: Mapping[str, Figures], started_at: float) -> dict[str, Samples]:
+    """Return the samples of registries.
+
+    :param started_at: counts as the reading of a registry that was never read, so that an alert on old
+        readings fires for it as well.
+    """
     counts = registries.values()
     requests: Counter[Labels] = Counter()
     up: dict[Labels, float] = {}
@@ -308,7 +314,9 @@ def _registry_samples(registries: Mapping[str, Figures]) -> dict[str, Samples]:
         "eurekube_renewals_late_seconds": _samples(by_eureka, lambda one: one.overdue_seconds),
         "eurekube_renewals_refused": _samples(by_eureka, lambda one: one.refused_instances),
         "eurekube_registry_share": _samples(by_eureka, lambda one: one.renewed_share),
-        "eurekube_registry_read_timestamp_seconds": _samples(by_eureka, lambda one: one.read_at),
+        "eurekube_registry_read_timestamp_seconds": _samples(
+            by_eureka, lambda one: started_at if one.read_at is None else one.read_at
+        ),
         "eurekube_peer_up": up,
     }
 

@@ -6,10 +6,15 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from eurekube_provider.comparison.operators import describe_operators, findings_about_operators
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import CLUSTER_UID_KEY
+from eurekube_provider.core.lease_notes import LeaseNotes, ServerNote, add_lease_notes
 from eurekube_provider.core.model import Instance
 from eurekube_provider.doctor.operators_reader import read_operators
+from eurekube_provider.runtime.clock import format_utc_time
 from tests.unit.core.test_served import renewed
 
 LABEL = "eurekube.io/operator"
@@ -93,6 +98,30 @@ def test_a_lease_that_seems_old_is_looked_at_again() -> None:
     api = Api([lease("a", 1), lease("b", 1000)])
     assert [one.is_leading(now) for one in found(api).states] == [True, False]
     assert len(api.asked) == 2
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+def test_a_machine_whose_clock_is_wrong_by_an_hour_sees_who_leads(ahead: float) -> None:
+    """A holder that is seen renewing its Lease leads, and ages are counted by its clock: a machine's clock
+    may be wrong by hours after a sleep, and a healthy operator must not be called away for that.
+    """
+    notes = LeaseNotes(
+        "eurekube",
+        "east",
+        watched_namespaces=("*",),
+        server_notes=(ServerNote("default", "http://e/eureka", format_utc_time(time.time() - ahead - 5)),),
+    )
+    looks = [lease("a", ahead + 4), lease("a", ahead)]
+    for one in looks:
+        one["metadata"] = add_lease_notes(one["metadata"], notes)
+    snapshot = replace(found(Api(looks[:1], looks[1:])), instances_renewed_at=time.time() - ahead - 20)
+    syncer = {"metadata": {"namespace": "shop", "name": "rating"}}
+    assert list(findings_about_operators(snapshot, [syncer], time.time())) == []
+    first, leader, *_ = describe_operators(snapshot, time.time())
+    assert snapshot.clock_ahead_seconds == pytest.approx(ahead, abs=5)  # Leases have whole seconds here
+    assert ("ahead of" if ahead > 0 else "behind") in first
+    assert "pod-1 leads by the Lease ops/a, renewed" in leader
+    assert found(Api([lease("a", ahead)])).clock_ahead_seconds == 0.0  # which nobody renews
 
 
 def test_when_an_instance_was_renewed_last_is_read_past_the_caches() -> None:

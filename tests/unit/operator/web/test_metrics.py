@@ -112,6 +112,17 @@ def test_requests_renewals_and_servers() -> None:
     assert scraped(played.parts)["eurekube_leader", ()] == 1
 
 
+def test_a_registry_that_was_never_read_counts_as_read_at_the_start() -> None:
+    """An operator that is started while Eureka is away has a sample too, so that the alert on old readings
+    fires.
+    """
+    played = PlayedOperator()
+    name = ("eurekube_registry_read_timestamp_seconds", (("eureka", "default"),))
+    assert scraped(replace(played.parts, started_at=1000.0))[name] == 1000.0
+    played.registry.reachability.note_read_and_check_first()
+    assert time.time() - scraped(played.parts)[name] < 60
+
+
 def test_watch_restarts_by_kind_and_reason() -> None:
     """The label ``resource`` names a kind that the operator watches."""
     played = PlayedOperator()
