@@ -198,7 +198,7 @@ def test_an_alias_to_another_kind_of_resource_is_a_replacement(
         provider = run(new_kind)
         difference = provider.diff("", old, checked(new_kind))
         assert difference.changes
-        assert reason in difference.replaces
+        assert reason in (difference.replaces or ())
         new = dict(provider.create(checked(new_kind)).outs or {})
         run(old_kind).delete("", old)
         assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION_PROPERTY]}

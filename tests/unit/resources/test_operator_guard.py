@@ -170,7 +170,7 @@ def test_the_deletion_asks_with_what_the_state_says(guard: Guard, monkeypatch: p
     asked = []
 
     def refuse(operator: syncer_guard.GuardedOperator, wait: Callable[[float], None]) -> None:
-        assert wait
+        assert callable(wait)
         asked.append(operator)
         raise OperatorStillNeeded("by others")
 
