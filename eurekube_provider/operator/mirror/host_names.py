@@ -1,7 +1,8 @@
 """Addresses of instances that Eureka knows by a host name: resolved here, since Kubernetes resolves none.
 
 Each name is looked up again after :data:`ENDPOINT_HOST_NAME_TTL_SECONDS`. Where that fails the last good
-answer is kept, for as long as somebody asks for the name.
+answer is kept, for as long as somebody asks for the name. Names that failed last are looked up by threads of
+their own: a dead name takes a resolver up to half a minute, and hundreds of them would delay all others.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class HostNameCache:
 
     :param changed: called on a thread of the cache when an answer has changed.
     :param ttl_seconds: after how long a name is looked up again.
-    :param threads: how many lookups are under way at once.
+    :param threads: how many lookups are under way at once; as many more of names that failed last.
     :param are_needed: True to log names that cannot be resolved.
     """
 
@@ -93,6 +94,7 @@ class HostNameCache:
         self._lock = threading.Lock()
         self._answers: dict[str, _CachedAnswer] = {}
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="host-names")
+        self._failing_executor = ThreadPoolExecutor(threads, thread_name_prefix="failing-host-names")
         self.version = 0
         """Counter that grows with each changed answer."""
 
@@ -108,8 +110,9 @@ class HostNameCache:
             if is_due:
                 answer.is_lookup_running = True
         if is_due:
+            executor = self._failing_executor if answer.error else self._executor
             try:
-                self._executor.submit(self._look_up_and_store, name, answer)
+                executor.submit(self._look_up_and_store, name, answer)
             except RuntimeError:  # closed, since the operator ends; or no thread can be started now
                 answer.looked_up_at, answer.is_lookup_running = now, False
         return answer.addresses
@@ -133,7 +136,8 @@ class HostNameCache:
 
     def close(self) -> None:
         """Start no more lookups."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._executor, self._failing_executor):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def _look_up_and_store(self, name: str, answer: _CachedAnswer) -> None:
         try:

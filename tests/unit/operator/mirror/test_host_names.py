@@ -120,6 +120,33 @@ def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
     names.close()
 
 
+def test_dead_names_delay_no_other() -> None:
+    """While the resolver waits for many names that failed before, another name is looked up again."""
+    clock, hangs, released = [100.0], threading.Event(), threading.Event()
+
+    def answer(name: str) -> tuple[str, ...]:
+        if name == "good":
+            return (f"192.0.2.{clock[0] % 200:.0f}",)
+        if hangs.is_set():
+            released.wait(30.0)
+        raise OSError("timed out")
+
+    names = HostNameCache(lambda: None, answer, lambda: clock[0])
+    everything = [*(f"dead-{number}" for number in range(20)), "good"]
+    for name in everything:
+        names.addresses_of(name)
+    wait_until(lambda: not names.is_looking_up, "the first lookups", 10.0)
+    hangs.set()
+    clock[0] += ENDPOINT_HOST_NAME_TTL_SECONDS
+    for name in everything:
+        names.addresses_of(name)
+    try:
+        wait_until(lambda: names.addresses_of("good") == ("192.0.2.130",), "the new answer", 10.0)
+    finally:
+        released.set()
+        names.close()
+
+
 def test_addresses_of_a_name_are_in_order() -> None:
     """The addresses are sorted, so that a resolver that rotates its answers changes no EndpointSlice."""
     found = look_up("localhost")
