@@ -24,6 +24,7 @@ import urllib3
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
+from eurekube_provider.core.quoting import REDACTION_PLACEHOLDER
 from eurekube_provider.kube.official_client import client, config, rest, tcp_keepalive_socket_options
 from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
@@ -132,6 +133,7 @@ class KubeAccess:
         self._pool = pool or _make_pool(configuration)
         self._may_write = may_write
         self._accept = accept
+        self._sent_token = ""
         self.namespace = namespace
         self.is_in_cluster = False
         self.server = str(configuration.host)
@@ -277,10 +279,10 @@ class KubeAccess:
         response = self._send(method, path, query, body, content_type, timeout)
         data = response.data
         if response.status >= 300:
-            raise _error_from_answer(method, path, response.status, data)
+            raise _error_from_answer(method, path, response.status, self._without_token(data))
         try:
             return cast("dict[str, Any]", json.loads(data)) if data else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             raise KubernetesError(
                 f"{method} {path}: {self.server} answered {response.status} with something that is not "
                 "JSON: is this a Kubernetes API?",
@@ -304,7 +306,8 @@ class KubeAccess:
         response = self._send("GET", path, {**query, "watch": "true"}, None, "", timeout)
         try:
             if response.status >= 300:
-                raise _error_from_answer("watch", path, response.status, response.data)
+                data = self._without_token(response.data)
+                raise _error_from_answer("watch", path, response.status, data)
             on_open()
             rest = b""
             for chunk in response.stream(65536, decode_content=True):
@@ -318,6 +321,11 @@ class KubeAccess:
             raise KubernetesError(f"watch {path}: {self.server} sent no JSON ({error})") from None
         finally:
             response.close()
+
+    def _without_token(self, data: bytes) -> bytes:
+        """Return an answer without our token: a gateway may answer with the request's headers."""
+        token = self._sent_token.rpartition(" ")[2].encode()
+        return data.replace(token, REDACTION_PLACEHOLDER.encode()) if token else data
 
     def _send(
         self,
@@ -340,7 +348,7 @@ class KubeAccess:
                 f"{method} {path}: not sent, as the token cannot be read ({error})"
             ) from None
         if token is not None and token["value"]:
-            headers[token["key"]] = token["value"]
+            headers[token["key"]] = self._sent_token = token["value"]
         url = self.server + path
         if query:
             url += f"?{urlencode(query)}"

@@ -331,3 +331,25 @@ def test_a_page_that_is_no_list_is_no_empty_one(answer: bytes, monkeypatch: pyte
     monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
     with pytest.raises(KubernetesError, match="https://api answered with something that is no list"):
         list(access_to("https://api").pages(PODS.path()))
+
+
+def test_an_answer_that_repeats_the_request_shows_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway's answer with the request's headers puts no token into an error, nor a watch's."""
+
+    def echo(*_: object, headers: dict[str, str], **__: object) -> Mock:
+        return Mock(status=502, data=f"no route: {headers}".encode())
+
+    monkeypatch.setattr(urllib3.PoolManager, "request", echo)
+    access = access_to("https://api")
+    for ask in (lambda: access.get("/version"), lambda: list(access.watch("/version", {}, 1.0))):
+        with pytest.raises(KubernetesError, match=r"no route: .*Bearer \[secret\]") as raised:
+            ask()
+        assert "Bearer secret" not in str(raised.value)
+
+
+def test_json_that_is_nested_without_end_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON nested too deeply for Python's parser is an error of the API, as any other is."""
+    answer = Mock(status=200, data=b"[" * 100_000)
+    monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: answer)
+    with pytest.raises(KubernetesError, match="something that is not JSON"):
+        access_to("https://api").get("/version")
