@@ -29,6 +29,7 @@ from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
 from eurekube_provider.comparison.seen_remedies import FindingName, ObservedReason, observed_problem
 from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.model import Status
 from eurekube_provider.core.objects import Object, is_ready, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
@@ -236,7 +237,7 @@ def _current_report(operator: RunningOperator, item: Object) -> SyncerReport:
     sentence = f"Eureka has lost {format_count(lost)}, which the replica that leads registers again"
     why = observed_problem(ObservedReason.DIFFERS, sentence)
     report = replace(report, is_synced=False, synced=why)
-    is_up = count_instances(operator.instances_of(key)).up > 0
+    is_up = any(one.status is Status.UP for one in operator.instances_of(key))
     return report if is_up else replace(report, is_ready=False, ready=why)
 
 
