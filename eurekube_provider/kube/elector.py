@@ -35,6 +35,7 @@ LONGEST_WATCH_SILENCE_SECONDS = 60.0
 _RELEASED_LEASE_SECONDS = 1
 
 _JITTER_FRACTION = 0.2
+_REFUSED_STATUS_CODES = (401, 403, 404)  # 404: of the Lease's namespace
 _RBAC_VERB_BY_METHOD = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}
 
 Object = dict[str, Any]
@@ -141,11 +142,17 @@ class Elector:
 
     @property
     def no_replica_can_lead(self) -> bool:
-        """True if no replica can take the Lease: it is free or unseen, and the API server does not answer."""
+        """True if no replica can take the Lease, as far as this one knows: it is free or unseen, and the API
+        server does not answer, or refuses it: after a lost Role no replica of this ServiceAccount can lead.
+        """
         failure = self.failure
         with self._lock:
             is_free = not self._holds and (self._lease is None or self._lease_expires_at() <= self._clock())
-        return is_free and failure is not None and is_api_unavailable(failure)
+        return (
+            is_free
+            and failure is not None
+            and (is_api_unavailable(failure) or failure.status_code in _REFUSED_STATUS_CODES)
+        )
 
     @property
     def lease_name(self) -> str:

@@ -2,10 +2,10 @@
 
 Without the Lease a replica changes nothing. It goes on renewing its instances in Eureka until it has read
 that another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for
-an hour must not cost a single registration. If the leader's process ends while the API is away, nobody can
-take the Lease over: then the other replicas renew the instances that they have read in Eureka, until they
-read who leads. A new leader whose copy of the cluster is old, since it could not reach the API, renews at
-once and changes nothing until the copy is current.
+an hour must not cost a single registration. If the leader's process ends while the API is away, or refuses
+the Lease to all, nobody can take it over: then the other replicas renew the instances that they have read in
+Eureka, until they read who leads. A new leader whose copy of the cluster is old, since it could not reach the
+API, renews at once and changes nothing until the copy is current.
 
 Two operators of one name are one operator to Eureka: they own and renew the same instances. A Lease keeps
 them apart only if both use the same one. In a cluster the Lease's namespace is the operator's own; outside it

@@ -29,6 +29,7 @@ from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
 from eurekube_provider.comparison.seen_remedies import FindingName, ObservedReason, observed_problem
 from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.model import Status
 from eurekube_provider.core.objects import Object, is_ready, key_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
@@ -223,20 +224,25 @@ def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -
 
 
 def _current_report(operator: RunningOperator, item: Object) -> SyncerReport:
-    """Return a syncer's report by this replica's last reconcile or else by its status, as Eureka's loss of
-    instances has changed it: while no replica leads, nobody registers them again.
+    """Return a syncer's report by this replica's last reconcile or else by its status.
+
+    While this replica may not write, no reconcile tells of instances that Eureka has lost since.
     """
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _report_from_status(item)
+    if operator.is_leader() is not False:
+        return report
     owner = str(ClusterOwner(operator.cluster.name, *key))
     lost = sum(len(one.instances_lost_by_registry(owner)) for one in operator.registries.values())
     if not lost:
         return report
-    sentence = f"Eureka has lost {format_count(lost)}, which the replica that leads registers again"
+    sentence = (
+        f"Eureka has lost {format_count(lost)}, and this replica may not register them: it does not lead"
+    )
     why = observed_problem(ObservedReason.DIFFERS, sentence)
     report = replace(report, is_synced=False, synced=why)
-    is_up = count_instances(operator.instances_of(key)).up > 0
+    is_up = any(one.status is Status.UP for one in operator.instances_of(key))
     return report if is_up else replace(report, is_ready=False, ready=why)
 
 

@@ -199,6 +199,8 @@ def test_what_eureka_lost_is_not_called_synced_while_no_replica_leads() -> None:
     assert document["headline"] == "1 not ready, 1 not synced, 1 synced"
     faults = [one["message"] for one in document["troubles"] if one["severity"] == "fault"]
     assert any("Eureka has lost 3 instances" in one for one in faults)
+    # Who leads has reconciled since, and found what can be restored.
+    assert build_status_document(played.leads(True))["headline"] == "3 synced"
 
 
 def test_a_refusal_is_reported_once() -> None:
