@@ -46,6 +46,12 @@ def plugin(start_plugin: StartPlugin) -> Plugin:
 
 
 @pytest.fixture
+def next_run(start_plugin: StartPlugin) -> Plugin:
+    """Start a process of a later run, whose program may declare everything under other owners."""
+    return start_plugin()
+
+
+@pytest.fixture
 def peer(shared: Servers) -> Iterator[Peer]:
     """Return a client of the Eureka server that bypasses the code under test."""
     url = shared.eureka_urls[0]
@@ -223,14 +229,16 @@ def test_adopting_takes_over(plugin: Plugin, peer: Peer, news: Properties) -> No
     assert held(peer, state) is None
 
 
-def test_the_states_owner_decides_what_may_be_updated(plugin: Plugin, peer: Peer, news: Properties) -> None:
+def test_the_states_owner_decides_what_may_be_updated(
+    plugin: Plugin, next_run: Plugin, peer: Peer, news: Properties
+) -> None:
     """A renamed stack updates its registration in place, under the same id."""
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     owner = news["owner"].replace("/dev/", "/production/")
-    renamed = plugin.check({**news, "owner": owner}, inputs)
-    assert plugin.diff(state, renamed) == (True, [], False)
-    updated = plugin.update(state, renamed)
+    renamed = next_run.check({**news, "owner": owner}, inputs)
+    assert next_run.diff(state, renamed) == (True, [], False)
+    updated = next_run.update(state, renamed)
     instance = held(peer, state)
     assert instance is not None
     assert owner == instance.owner == updated["owner"]
