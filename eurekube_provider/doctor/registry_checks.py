@@ -17,6 +17,7 @@ from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer_checks import describe_syncer, syncer_spec_patch
 from eurekube_provider.doctor.workload_checks import SelectedService, Workload, environment_patch
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.self_preservation import RENEWALS_PER_INSTANCE_AND_MINUTE, FrontPage
 
 REGISTER_WITH_EUREKA_VARIABLE = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
@@ -206,12 +207,14 @@ def self_preservation_findings(
     :param now_seconds: Unix time.
     """
     oldest = (now_seconds - INSTANCE_FULLY_COUNTED_AFTER_SECONDS) * 1000
-    # A timestamp of the last change may be chosen to give way; the server says when it was told of it.
-    settled = sum(
-        1
-        for one in instances
-        if (max(one.written_at_ms, one.last_updated_timestamp_ms or 0) or oldest) < oldest
-    )
+    gives_way = (now_seconds - windows.OLDER_THAN_ANY_REGISTRATION_SECONDS / 2) * 1000
+
+    def changed_ms(one: Instance) -> float:
+        """Return when an instance was last changed; if it gives way to any other, the server knows that."""
+        dirty = one.last_dirty_timestamp_ms or oldest
+        return dirty if dirty > gives_way else one.last_updated_timestamp_ms or oldest
+
+    settled = sum(1 for one in instances if changed_ms(one) < oldest)
     expected = RENEWALS_PER_INSTANCE_AND_MINUTE * settled * _RENEWAL_THRESHOLD_SHARE
     if front_page.is_in_or_near_self_preservation and front_page.renewals_last_minute < expected:
         yield Finding(

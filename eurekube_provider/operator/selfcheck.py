@@ -132,7 +132,8 @@ class CheckResult:
 def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
     """Run all checks and return their results; change nothing and raise nothing.
 
-    :param in_full: True to read Eureka's instances as well, which a running operator reads anyway.
+    :param in_full: True to read Eureka's instances as well, which a running operator reads anyway, and the
+        Lease's namespace, which it may not read.
     """
     findings: list[CheckResult] = []
     try:
@@ -153,6 +154,13 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
             gate_namespaces=settings.watched_gate_namespaces,
             advertise_from=settings.advertise_from,
         )
+        if in_full and lease is not None and not namespace_exists(access, lease[0]):
+            explanation = (
+                "the cluster has no such namespace, and the operator's Lease would be there: until it is,"
+                " no replica leads, and nothing is registered or changed; create it, or name another one"
+                " with --lease-namespace"
+            )
+            findings.append(CheckResult("namespace", lease[0], CheckVerdict.WARNING, explanation))
     every: dict[str, Peers] = {}
     for name, connection in settings.connections.items():
         if connection.registry_kind == EUREKA:
@@ -246,13 +254,6 @@ def check_kubernetes(
     ]
     findings += _check_route_kinds(access, advertise_from)
     if lease is not None:
-        if not namespace_exists(access, lease[0]):
-            explanation = (
-                "the cluster has no such namespace, and the operator's Lease would be there: until it is,"
-                " no replica leads, and nothing is registered or changed; create it, or name another one"
-                " with --lease-namespace"
-            )
-            findings.append(CheckResult("namespace", lease[0], CheckVerdict.WARNING, explanation))
         scopes += [(rule, lease[0]) for rule in election_rules(lease[1])]
     scopes += [(pulumi_stack_rule(stack.name), stack.namespace) for stack in stacks]
     for rule, namespace in (*((rule, "") for rule in CLUSTER_RULES), *scopes):

@@ -24,6 +24,7 @@ from eurekube_provider.doctor.syncer_checks import (
     service_findings,
 )
 from eurekube_provider.doctor.workload_checks import SelectedService, Workload, WorkloadRequirements
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.self_preservation import FrontPage
 
 CLUSTER = Cluster("lab", "uid-1")
@@ -363,7 +364,10 @@ def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
 
     assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(few, new) == []
-    assert found(few, old, new) == []  # its timestamp was chosen so that it gives way
+    gives_way = int((NOW - windows.OLDER_THAN_ANY_REGISTRATION_SECONDS) * 1000)
+    assert found(few, gives_way, new) == []
+    assert [one.fault for one in found(few, gives_way, old)] == [Fault.SELF_PRESERVATION_NEAR]
+    assert [one.fault for one in found(few, old, new)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(FrontPage(17, 0), new) == []
     assert found(enough, old) == []
 
