@@ -74,10 +74,15 @@ class RenewalShare:
         )
 
 
+_MOST_DIGITS = 18
+"""The most digits of a number of renewals; Python raises an error for one of thousands."""
+
+
 def parse_front_page(page: str) -> FrontPage | None:
     """Parse a server's front page; None for another page, e.g. one that asks to log in."""
     threshold, last_minute = _THRESHOLD_PATTERN.search(page), _LAST_MINUTE_PATTERN.search(page)
     if threshold is None or last_minute is None:
         return None
     digits = [re.sub(r"\D", "", found[1]) for found in (threshold, last_minute)]
-    return FrontPage(int(digits[0]), int(digits[1])) if all(digits) else None
+    are_numbers = all(0 < len(one) <= _MOST_DIGITS for one in digits)
+    return FrontPage(int(digits[0]), int(digits[1])) if are_numbers else None

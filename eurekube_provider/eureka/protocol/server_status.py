@@ -47,7 +47,7 @@ def status_from_xml(text: str, date: str | None) -> StatusPage | None:
     itself = tuple(root.findtext(f"./instanceInfo/{one}") or "" for one in ("instanceId", "hostName", "port"))
     return StatusPage(
         uptime=root.findtext(".//server-uptime") or "",
-        started_timestamp_ms=int(started) if started.isdigit() else None,
+        started_timestamp_ms=int(started) if started.isdecimal() and len(started) < 19 else None,
         registered_replicas=tuple(url.strip() for url in replicas if url.strip()),
         clock_ahead_seconds=_clock_ahead_seconds(date),
         identity=(*itself, started) if any(itself) and started else None,

@@ -24,6 +24,7 @@ def test_other_pages() -> None:
     """A login page, or a page with empty figures, gives no figures."""
     assert parse_front_page("<form>Please sign in</form>") is None
     assert parse_front_page(PAGE.format(threshold="", last="")) is None
+    assert parse_front_page(PAGE.format(threshold="9" * 5000, last="20")) is None
 
 
 def test_endangered() -> None:
