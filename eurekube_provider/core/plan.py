@@ -230,6 +230,15 @@ class PlanOutcome:
         """Return the combined outcome of two plans, or of two parts of one plan."""
         return PlanOutcome((*self.done, *other.done), (*self.failures, *other.failures))
 
+    def hold_back(self, removals: Sequence[Change]) -> tuple[PlanOutcome, tuple[Change, ...]]:
+        """Return this outcome with the removals that wait as failures, and the others, which may be made; see
+        :func:`removals_that_wait`.
+        """
+        waiting = removals_that_wait(self.failures, removals)
+        held_back = {id(one.change) for one in waiting}
+        others = tuple(one for one in removals if id(one) not in held_back)
+        return self + PlanOutcome((), waiting), others
+
 
 def removals_that_wait(
     failures: Iterable[FailedChange], removals: Iterable[Change]

@@ -39,7 +39,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY_MAPPING, Instance, Status, newest, same_contents_but_status
-from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome, removals_that_wait
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, PlanOutcome
 from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import (
     ChangeOrder,
@@ -129,10 +129,7 @@ class Writer:
                 strange = next((one for one in before if isinstance(one, RegistryUnreachable)), None)
                 if strange is not None:
                     return outcome + PlanOutcome.of(changes, [strange] * len(changes))
-                waiting = removals_that_wait(outcome.failures, changes)
-                outcome += PlanOutcome((), waiting)
-                waiting_ids = {id(one.change) for one in waiting}
-                changes = tuple(change for change in changes if id(change) not in waiting_ids)
+                outcome, changes = outcome.hold_back(changes)
             if not changes:
                 continue
             orders = [ChangeOrder(change, owner) for change in changes]

@@ -65,6 +65,8 @@ class Writer:
             return PlanOutcome.of(plan.changes, [error] * len(plan.changes))
         for action in Action:
             changes = plan.of(action)
+            if action is Action.DEREGISTER:
+                outcome, changes = outcome.hold_back(changes)
             outcome += PlanOutcome.of(
                 changes, list(self._pool.map(lambda one: self._apply_change(one, owner), changes))
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kazoo.exceptions import NoNodeError, RuntimeInconsistency
+from kazoo.exceptions import NoAuthError, NoNodeError, RuntimeInconsistency
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port
@@ -74,10 +75,16 @@ def nodes() -> KnownNodes:
 
 
 @pytest.fixture
-def writer(nodes: KnownNodes) -> Iterator[Writer]:
+def client() -> FakeClient:
+    """Return a fake client."""
+    return FakeClient()
+
+
+@pytest.fixture
+def writer(nodes: KnownNodes, client: FakeClient) -> Iterator[Writer]:
     """Yield a writer with the fake client."""
     ensemble = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
-    ensemble.client = cast("Any", FakeClient())
+    ensemble.client = cast("Any", client)
     made = Writer(ensemble, nodes, CLUSTER, "operator", lambda: True)
     yield made
     made.close()
@@ -90,3 +97,29 @@ def test_the_first_instance_of_a_service_makes_its_node(writer: Writer, nodes: K
     outcome = writer.apply(Plan((Change(Action.REGISTER, INSTANCE),)), OWNER)
     assert outcome.failures == ()
     assert [one.key for one in nodes.known_instances(owner=OWNER)] == [INSTANCE.key]
+
+
+def test_what_is_to_be_replaced_stays_while_its_replacement_is_refused(
+    writer: Writer, client: FakeClient
+) -> None:
+    """After a change of the port a pod's former node stays while the next one may not be created; that of a
+    pod that ended goes.
+    """
+    refused = answer(lambda: [NoAuthError(), RuntimeInconsistency()])
+    client.transaction = lambda: SimpleNamespace(  # type: ignore[method-assign]
+        create=lambda *_: None, set_data=lambda *_: None, commit_async=lambda: refused
+    )
+    former, ended, following = (
+        replace(INSTANCE, instance_id=one) for one in ("a:rating:8080", "b:rating:8080", "a:rating:9090")
+    )
+    ended = replace(ended, ip_address="10.0.0.2")
+    plan = Plan(
+        (
+            Change(Action.REGISTER, following),
+            Change(Action.DEREGISTER, former, former),
+            Change(Action.DEREGISTER, ended, ended),
+        )
+    )
+    outcome = writer.apply(plan, OWNER)
+    assert [one.instance for one in outcome.done] == [ended]
+    assert {one.change.instance.key for one in outcome.failures} == {following.key, former.key}
