@@ -169,10 +169,11 @@ class EventRecorder:
         unique = hashlib.sha256(
             f"{metadata.get('uid')}{reason}{note}{stamp.timestamp()}".encode()
         ).hexdigest()[:16]
+        begin = metadata["name"][:200].rstrip("-.")  # no part of a name may end so
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"namespace": metadata["namespace"], "name": f"{metadata['name'][:200]}.{unique}"},
+            "metadata": {"namespace": metadata["namespace"], "name": f"{begin}.{unique}"},
             "eventTime": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": self._controller,
             "reportingInstance": self._instance,

@@ -113,7 +113,7 @@ def test_long_notes_are_cut() -> None:
     """Notes are cut to 1024 bytes and names to 253, the API's limits."""
     access = Access()
     events = recorder(access)
-    long = {**SYNCER, "metadata": {"namespace": "shop", "name": "x" * 253, "uid": "u"}}
+    long = {**SYNCER, "metadata": {"namespace": "shop", "name": f"{'x' * 199}-{'x' * 53}", "uid": "u"}}
     events.record(long, EventType.NORMAL, "Registered", "y" * 2000)
     events.record(long, EventType.NORMAL, "Registered", "é" * 1000)
     events.record(long, EventType.NORMAL, "Registered", "z" * 1024)
@@ -125,6 +125,7 @@ def test_long_notes_are_cut() -> None:
     assert accented["note"].endswith("é…")
     assert whole["note"] == "z" * 1024
     assert len(event["metadata"]["name"]) <= 253
+    assert event["metadata"]["name"].startswith(f"{'x' * 199}.")  # not -., which the API refuses
 
 
 def test_an_event_that_is_refused_stops_nothing() -> None:
