@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.remedies import SYNCER_REMEDIES
+from eurekube_provider.core.remedies import READ_SELF_CHECK, SYNCER_REMEDIES
 
 
 class ObservedReason(StrEnum):
@@ -130,9 +130,7 @@ REMEDY_BY_FINDING_NAME: Mapping[str, str] = {
     FindingName.NAMESPACE_NOT_WATCHED: (
         "add the namespaces to --watch-namespace of the operator, or start one that watches them"
     ),
-    FindingName.KUBERNETES_UNREAD: (
-        "wait; if it stays, read the operator's log: its self-check names each right that is missing"
-    ),
+    FindingName.KUBERNETES_UNREAD: f"wait; if it stays, {READ_SELF_CHECK}",
 }
 
 

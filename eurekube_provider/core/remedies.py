@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from eurekube_provider.core.condition_types import Reason, RefreshCondition, RefreshReason, SyncerCondition
 from eurekube_provider.core.registry_kinds import REGISTRY_KINDS
 
-# `eurekube operator --check` from a terminal asks for the rights of whoever types it.
-_READ_SELF_CHECK = "read the operator's log: its self-check names each right that is missing"
+READ_SELF_CHECK = "read the operator's log: its self-check names each right that is missing"
+"""A remedy for missing rights; ``eurekube operator --check`` would ask for those of whoever types it."""
 
 SYNCER_REMEDIES: Mapping[str, str] = {
     SyncerCondition.BRAKED: (
@@ -61,7 +61,7 @@ SYNCER_REMEDIES: Mapping[str, str] = {
         "give the operator credentials that the registry accepts, or have it allow what the message names"
     ),
     Reason.EUREKA_REJECTED: "change in the syncer the value that the message names",
-    Reason.KUBERNETES_ERROR: _READ_SELF_CHECK,
+    Reason.KUBERNETES_ERROR: READ_SELF_CHECK,
     Reason.FAILED: "read the operator's log, and report it",
     Reason.NOT_ALLOWED: "have the operator's administrators allow the value in the message, or change it",
     Reason.UNKNOWN_EUREKA: (
@@ -70,10 +70,10 @@ SYNCER_REMEDIES: Mapping[str, str] = {
     Reason.INVALID_INSTANCE: "change the value that the message names",
     Reason.NO_MATCHING_SERVICE: "create the Service, or correct spec.selector",
     Reason.EXTERNAL_NAME: "select a Service with endpoints, or register the external host by a Pulumi stack",
-    Reason.NAMESPACE_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
-    Reason.NODES_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
-    Reason.PODS_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
-    Reason.ROUTES_NOT_READ: f"wait; if it stays, {_READ_SELF_CHECK}",
+    Reason.NAMESPACE_NOT_READ: f"wait; if it stays, {READ_SELF_CHECK}",
+    Reason.NODES_NOT_READ: f"wait; if it stays, {READ_SELF_CHECK}",
+    Reason.PODS_NOT_READ: f"wait; if it stays, {READ_SELF_CHECK}",
+    Reason.ROUTES_NOT_READ: f"wait; if it stays, {READ_SELF_CHECK}",
     Reason.JOINING: "wait; if it stays, read the operator's log",
     Reason.LEAVING: "restore the annotation eurekube.io/sync of the Service if it is to stay",
     Reason.SERVICE_REFUSED: "correct the annotation of the Service that the message names",

@@ -110,8 +110,8 @@ class GatedPods(ReflectorGroup):
     def pods_registered_as_ready(self) -> frozenset[PodKey]:
         """Return the pods that are registered as ready, whatever their endpoints say.
 
-        After a gate opens, the kubelet reports the pod ready a moment later, unless it is gone. A copy
-        that may not be read any more is left out: by it the pod would count as ready for ever.
+        After a gate opens, the kubelet reports the pod ready a moment later, unless the kubelet is gone. A
+        copy that may not be read any more is left out: by it the pod would count as ready for ever.
         """
         with self._lock:
             opening = [

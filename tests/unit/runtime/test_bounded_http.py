@@ -188,7 +188,7 @@ def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
 
 @pytest.mark.parametrize("code", [100, 102, 103])
 def test_an_interim_answer_is_no_answer(code: int) -> None:
-    """What a server or a proxy sends before its answer is taken neither for that nor for the next one's."""
+    """An interim answer of a server or a proxy is taken neither for the answer nor for the next one's."""
     answers = iter([503, 404, 200])
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:

@@ -297,14 +297,13 @@ def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
     error_of(RegistryRejected, server.peer.read_status, server.url, "is not Eureka's")
 
 
+JSON_OF_OTHER_SERVERS = ("{}", "[]", "null", '"x"', '{"code": 500, "msg": "busy"}')
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        ("{}", RegistryUnreachable),
-        ("[]", RegistryUnreachable),
-        ("null", RegistryUnreachable),
-        ('"x"', RegistryUnreachable),
-        ('{"code": 500, "msg": "busy"}', RegistryUnreachable),
+        *((body, RegistryUnreachable) for body in JSON_OF_OTHER_SERVERS),
         ('{"instance": null}', RegistryUnreachable),
         ('{"instance": {"app": "A"}}', RegistryRejected),
         ('{"instance": {"app": "A", "instanceId": "b"', RegistryRejected),
@@ -321,11 +320,7 @@ def test_json_that_is_not_eurekas(answering: Answer, body: str, kind: type[Regis
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        ("{}", RegistryUnreachable),
-        ("[]", RegistryUnreachable),
-        ("null", RegistryUnreachable),
-        ('"x"', RegistryUnreachable),
-        ('{"code": 500, "msg": "busy"}', RegistryUnreachable),
+        *((body, RegistryUnreachable) for body in JSON_OF_OTHER_SERVERS),
         ("", RegistryRejected),
         ('{"applications": 7}', RegistryRejected),
         ('{"applications": {"application": [7]}}', RegistryRejected),

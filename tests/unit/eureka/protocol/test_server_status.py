@@ -1,4 +1,4 @@
-"""What a server's status page says."""
+"""The status page of a server, parsed."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_a_status_that_somebody_cleared_without_the_next_one() -> None:
 
 
 def test_very_many_that_are_missing_are_not_read_one_by_one() -> None:
-    """What lapsed while the process was suspended is not read for a cleared status, which would take long."""
+    """Instances that lapsed while the process was suspended are not read for a cleared status one by one."""
     missing = [instance(f"pod-{number}") for number in range(MOST_READ_FOR_CLEARED_STATUS + 1)]
     servers = Holding()
     registry = servers.registry()

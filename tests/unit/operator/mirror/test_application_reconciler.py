@@ -29,6 +29,13 @@ class UnpatchableApi(Api):
         return super().request(method, path, query, body, **more)
 
 
+def port_names(stage: Stage) -> list[str]:
+    """Return the names of the ports of the mirror's one Service, which must exist."""
+    service = stage.service()
+    assert service is not None
+    return [each["name"] for each in service["spec"]["ports"]]
+
+
 def test_slices_come_before_a_ports_new_name() -> None:
     """While the API server refuses new slices, the Service keeps the old port name, which its existing
     slices use.
@@ -40,9 +47,7 @@ def test_slices_come_before_a_ports_new_name() -> None:
     stage.edited(application="review", portName="web")
     with pytest.raises(KubernetesError, match="refused"):
         stage.reconcile()
-    service = stage.service()
-    assert service is not None
-    assert [each["name"] for each in service["spec"]["ports"]] == ["http"]
+    assert port_names(stage) == ["http"]
     assert stage.shows() == {"192.0.2.1": True}
     api.refused.clear()
     stage.reconcile()
@@ -117,9 +122,7 @@ def test_a_service_that_is_refused_keeps_its_slices_with_eureka(status: int) -> 
     stage.edited(application="review", portName="web")
     with pytest.raises(KubernetesError, match="refused"):
         stage.reconcile()
-    service = stage.service()
-    assert service is not None
-    assert [each["name"] for each in service["spec"]["ports"]] == ["http"]
+    assert port_names(stage) == ["http"]
     called = {
         each["addresses"][0]
         for path, item in api.objects.items()
