@@ -105,17 +105,25 @@ class AccessLog:
                     yield int(at) / 1000, request_kind(method, asked)
 
 
-def requests_per_change(counts: Counter[RequestKind], changes: int) -> dict[str, float]:
+def requests_per_change(
+    counts: Counter[RequestKind], changes: int, batches_of_changes: int | None = None
+) -> dict[str, float]:
     """Return the number of requests for each change: those that may belong to changes together, and each
     kind.
 
     :param changes: how many changes were made that Eureka must show.
+    :param batches_of_changes: how many batches came with a change, where changes are so far apart that the
+        others are known to be renewals; None where any batch may be of a change.
     """
-    of_changes = sum(counts[kind] for kind in (RequestKind.READ, RequestKind.WRITE, RequestKind.BATCH))
-    return {
+    batches = counts[RequestKind.BATCH] if batches_of_changes is None else batches_of_changes
+    of_changes = counts[RequestKind.READ] + counts[RequestKind.WRITE] + batches
+    found = {
         "requests a change": of_changes / changes,
         **{f"{kind} a change": counts[kind] / changes for kind in RequestKind},
     }
+    if batches_of_changes is not None:
+        found["batches a change, that come with it"] = batches_of_changes / changes
+    return found
 
 
 def unix_seconds() -> float:

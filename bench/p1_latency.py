@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from bench import access_log
-from bench.access_log import USER_AGENTS, AccessLog
+from bench.access_log import USER_AGENTS, AccessLog, RequestKind
 from bench.age import OPERATOR_PATHS
 from bench.field import PORT, BenchLab, endpoint
 from bench.harness import Result, Size, median_and_p99, print_progress
@@ -34,6 +34,9 @@ _PAUSE_SECONDS = 0.02
 """Seconds between samples: a contestant's work after a registration (status, Event, log) shall not delay
 the next one.
 """
+
+_REQUESTS_OF_CHANGE_SECONDS = 0.25
+"""Seconds after a patch in which a contestant sends every request for it; a batch that comes later renews."""
 
 _LONGEST_SECONDS = 10.0
 _POLL_LONGEST_SECONDS = 45.0
@@ -117,10 +120,12 @@ def run_contestants(
         contestants = _Sampler(field)
         runs: Runs = {name: [] for name in AWAITED_CONTESTANTS}
         began = access_log.unix_seconds()
+        patched: dict[str, list[float]] = {name: [] for name in AWAITED_CONTESTANTS}
         for number in range(WARM_UP_SAMPLES + samples):
             if number == WARM_UP_SAMPLES:  # what stood at the start is registered by then
                 began = access_log.unix_seconds()
             for name in _rotate(AWAITED_CONTESTANTS, number):
+                patched[name].append(access_log.unix_seconds())
                 found = contestants.measure(name, number)
                 if number >= WARM_UP_SAMPLES:
                     runs[name].append(found)
@@ -135,7 +140,14 @@ def run_contestants(
             runs[POLL_CONTESTANT] = contestants.wait_for_poll_samples()
         agents = {"ours": USER_AGENTS.ours, "floor": USER_AGENTS.raw, "kopf": USER_AGENTS.kopf}
         requests = {
-            name: access_log.requests_per_change(log.count_requests(agents[name], spans), samples)
+            name: access_log.requests_per_change(
+                log.count_requests(agents[name], spans),
+                samples,
+                log.count_requests(
+                    agents[name],
+                    [(at, at + _REQUESTS_OF_CHANGE_SECONDS) for at in patched[name][WARM_UP_SAMPLES:]],
+                )[RequestKind.BATCH],
+            )
             for name in AWAITED_CONTESTANTS
         }
     return runs, requests

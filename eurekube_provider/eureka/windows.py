@@ -158,6 +158,11 @@ SILENCE_SECONDS, LONG_SILENCE_SECONDS = 1.0, 3.0
 after which all that register there do: a server takes some time to render a large registry.
 """
 
+READ_AFTER_FIRST_REGISTRATION_SECONDS = 0.05
+"""Seconds after an instance's first registration until each of several servers is asked who holds its id:
+reads at all of them at once would hold up those who ask for the instance, and writes that wait.
+"""
+
 READ_BACK_DELAY_SECONDS = 0.2
 """Seconds until a write that a server does not show yet is read again; longer with each attempt."""
 

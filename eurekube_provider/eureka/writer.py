@@ -14,7 +14,8 @@ and is looked for then (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - Before the last instance of an application leaves a server, the server is asked for its successors
 (:mod:`.successors`), unless one was seen there.
 - An instance under an id that was never seen is registered so that it gives way to one that is there after
-all, and each server is asked for that one afterwards.
+all, and each server is asked for that one afterwards, at several servers a moment later
+(:data:`.windows.READ_AFTER_FIRST_REGISTRATION_SECONDS`).
 - A status that a program enforces is read back: another server than the one that was asked may still hold the
 former status.
 """
@@ -22,6 +23,7 @@ former status.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -65,6 +67,9 @@ FEWEST_CHANGES_FOR_BATCHES = 20
 by the server.
 """
 
+MOST_PLANS_AT_ONCE = 4
+"""The most plans that are carried out at once."""
+
 MOST_REMOVALS_WHILE_STILL_SHOWN = 5
 """The most times that an instance is removed while one of several servers behind one URL still shows it."""
 
@@ -93,6 +98,7 @@ class Writer:
     ) -> None:
         self.peers = peers
         self.notes = notes or WriteNotes(peers.table, sent)
+        self._turns = threading.Semaphore(MOST_PLANS_AT_ONCE)
 
     def apply(
         self,
@@ -115,6 +121,20 @@ class Writer:
         :param is_from_uncached_reads: True if the plan was just made from reads past the caches.
         :raises LeadershipLost: this replica may not write; raised once no change is under way any more.
         """
+        with self._turns:
+            return self._apply(
+                plan, owner, executor, lease_count, is_from_uncached_reads=is_from_uncached_reads
+            )
+
+    def _apply(
+        self,
+        plan: Plan,
+        owner: str,
+        executor: Executor | None,
+        lease_count: int,
+        *,
+        is_from_uncached_reads: bool,
+    ) -> PlanOutcome:
         outcome = PlanOutcome()
         many = len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES and self.peers.uses_batches(
             max(lease_count, len(plan.changes))
@@ -224,6 +244,7 @@ class Writer:
             # may be of any age.
             stamp = timestamp_ms_giving_way(windows.OLDER_THAN_ANY_REGISTRATION_SECONDS)
             self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
+            self._let_others_write(windows.READ_AFTER_FIRST_REGISTRATION_SECONDS)
             held, failures = self.peers.read_everywhere(*order.key)
             found = newest(held.values())
             if found is not None and (not failures or found.last_dirty_timestamp_ms != stamp):
@@ -234,6 +255,14 @@ class Writer:
         stamp = timestamp_ms_giving_way()
         self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
         self._replace_registered(order, self._read_registered(order), stamp)
+
+    def _let_others_write(self, seconds: float) -> None:
+        """Wait, and have another plan take its turn meanwhile."""
+        self._turns.release()
+        try:
+            time.sleep(seconds)
+        finally:
+            self._turns.acquire()
 
     def _replace_registered(
         self, order: ChangeOrder, have: Instance | None, sent_timestamp_ms: int | None = None

@@ -65,3 +65,12 @@ def test_lists_are_not_of_a_change() -> None:
         "batches a change": 0.25,
         "other requests a change": 2.0,
     }
+
+
+def test_batches_that_come_with_no_change_are_renewals() -> None:
+    """Where the batches of changes are known, the others are not counted for changes."""
+    counts = Counter({RequestKind.WRITE: 4, RequestKind.BATCH: 8})
+    found = requests_per_change(counts, 4, 2)
+    assert found["requests a change"] == 1.5
+    assert found["batches a change"] == 2.0
+    assert found["batches a change, that come with it"] == 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from eurekube_provider.eureka.notes import next_timestamp_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.eureka.writer import MOST_PLANS_AT_ONCE, Writer
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
 from tests.recording_notes import RecordingNotes
@@ -342,11 +343,37 @@ def test_a_new_instance_gives_way_at_each_of_several_servers(answer: bool) -> No
         assert Writer(peers, seen).apply(plan([instance("one")], [], OURS), OURS).failures == ()
         cluster.clock.advance(5_000)
         peers.close()
-    assert asked == ["POST", "GET", "GET", "GET"] if answer else ["POST", "GET", "GET", "POST", "GET"]
+    assert asked == (["POST", "GET", "GET", "GET"] if answer else ["POST", "GET", "GET", "POST", "GET"])
     now_ms, year_ms = cluster.clock.now_ms, 365 * 86_400_000
     for server in cluster.servers.values():
         age_ms = now_ms - server.registry.leases["RATING"]["one"].holder.dirty_ms
         assert age_ms > 5 * year_ms if answer else 90_000 <= age_ms < year_ms
+
+
+def test_reads_after_first_registrations_at_several_servers_do_not_hold_up_other_plans() -> None:
+    """More plans than may be carried out at once write first, and read back afterwards."""
+    cluster, asked = EurekaCluster(URLS), list[str]()
+    world = World(cluster)
+    world.watch = lambda what: asked.append(what.partition(" ")[0])
+    names = [f"one-{number}" for number in range(3 * MOST_PLANS_AT_ONCE)]
+    all_wait, sleeping = threading.Event(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        sleeping.append(seconds)
+        if len(sleeping) == len(names):
+            all_wait.set()
+        assert all_wait.wait(10)
+
+    with owned(world), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", sleep)
+        peers = Peers(Connection(tuple(URLS)))
+        writer = Writer(peers, RecordingNotes(all_is_new=True))
+        with ThreadPoolExecutor(len(names)) as plans:
+            ended = list(plans.map(lambda name: writer.apply(plan([instance(name)], [], OURS), OURS), names))
+        peers.close()
+    assert [outcome.failures for outcome in ended] == [()] * len(names)
+    assert asked[: len(names)] == ["POST"] * len(names)
+    assert set(asked[len(names) :]) == {"GET"}
 
 
 def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
