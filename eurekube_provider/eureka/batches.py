@@ -48,35 +48,56 @@ _BATCH_REMOVAL_ATTEMPTS = 3
 
 
 def read_and_renew_at(
-    peers: Peers, peer: Peer, instances: Sequence[Instance]
+    peers: Peers, peer: Peer, instances: Sequence[Instance], known: InstanceByKey = EMPTY_MAPPING
 ) -> dict[InstanceKey, Instance | None]:
     """Read many instances from one server as it holds them now, past its caches, which also renews them.
 
     Only for instances that this process renews: any other would live on for as long as it is read. All other
     code reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
+
+    :param known: instances by key of which only the version is read, so that the server need not write them
+        out: what is there in this version is returned as it is here, whatever status a person set over it.
     """
     held: dict[InstanceKey, Instance | None] = {}
-    for chunk in batch.chunks(instances):
+    if known and peers.tells_versions(peer):
+        for chunk in batch.chunks(known.values()):
+            answers = peers.send_batch(peer, partial(_renewal_items, chunk), len(chunk))
+            held |= {
+                one.key: answer.instance or one
+                for one, answer in zip(chunk, answers, strict=True)
+                if answer.status_code == 200 or answer.instance is not None  # 404: also for an older version
+            }
+    for chunk in batch.chunks([one for one in instances if one.key not in held]):
         answers = peers.send_batch(peer, partial(_read_items, chunk), len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):
             if answer.status_code == 404:
                 held[instance.key] = None
             else:
+                if answer.instance is not None:
+                    peers.note_version_told(peer)
                 # A server without this kind of answer (syncWhenTimestampDiffers off) is asked one by one.
                 held[instance.key] = answer.instance or peer.read(*instance.key)
     return held
+
+
+def _renewal_items(instances: Iterable[Instance]) -> list[bytes]:
+    return [batch.heartbeat_item(instance) for instance in instances]
 
 
 def _read_items(instances: Iterable[Instance]) -> list[bytes]:
     return [batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in instances]
 
 
-def read_and_renew_everywhere(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
-    """Read and renew many instances on every server.
+def read_and_renew_everywhere(
+    peers: Peers, instances: Sequence[Instance], known: InstanceByKey = EMPTY_MAPPING
+) -> UncachedReads:
+    """Read and renew many instances on every server; see :func:`read_and_renew_at`.
 
     :raises RegistryError: no server answered.
     """
-    return UncachedReads(*peers.ask_all_or_raise(lambda peer: read_and_renew_at(peers, peer, instances)))
+    return UncachedReads(
+        *peers.ask_all_or_raise(lambda peer: read_and_renew_at(peers, peer, instances, known))
+    )
 
 
 def register_copies_at(peer: Peer, instances: Sequence[Instance]) -> None:
@@ -104,10 +125,20 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
     over = _registrations_needing_no_read(peers, notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
-    known = [one.change.instance for one in orders if one.key not in over and one.key not in new]
-    reads = read_and_renew_everywhere(peers, known) if known else UncachedReads({}, {})
+    read = [one.change.instance for one in orders if one.key not in over and one.key not in new]
+    known = {
+        one.key: one.change.instance
+        for one in leaving
+        if one.change.instance.last_dirty_timestamp_ms is not None
+    }
+    reads = read_and_renew_everywhere(peers, read, known) if read else UncachedReads({}, {})
     held = {order.key: reads.newest(order.key) for order in orders}
-    failures = _ownership_conflicts(notes, orders, held)
+    failures = _ownership_conflicts(notes, wanted, held)
+    for order in leaving:
+        try:
+            notes.require_removable(reads.held_by_url(order.key).values(), order)
+        except OwnershipConflict as conflict:
+            failures[order.key] = conflict
     are_several = len(peers.peers) > 1
     age = windows.OLDER_THAN_ANY_REGISTRATION_SECONDS if are_several else windows.LONGEST_LIST_LAG_SECONDS
     yielding = over | _registrations_giving_way([order for order in wanted if order.key in new], age)
@@ -115,13 +146,18 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
         given_way = [order for order in wanted if order.key in yielding]
         others = [order for order in wanted if order.key not in yielding and order.key not in failures]
         replicas = _replicas_to_send(notes, others, held)
-        refused, silent = _register_everywhere(peers, notes, given_way, yielding, replicas, reads)
+        are_all_new = yielding.keys() <= new
+        refused, silent = _register_everywhere(
+            peers, notes, given_way, yielding, replicas, reads, are_all_new=are_all_new
+        )
         failures |= refused
         again = [order for order in wanted if order.key in new and order.key not in failures]
         if silent and again:
             # A server that does not answer may hold a former version of ours, which must not win later.
             yielding = _registrations_giving_way(again, windows.LONGEST_LIST_LAG_SECONDS)
-            failures |= _register_everywhere(peers, notes, again, yielding, (), UncachedReads({}, {}))[0]
+            failures |= _register_everywhere(
+                peers, notes, again, yielding, (), UncachedReads({}, {}), are_all_new=True
+            )[0]
     failed = [FailedChange(order.change, failures[order.key]) for order in wanted if order.key in failures]
     waiting = removals_that_wait(failed, [order.change for order in leaving])
     failures |= {one.change.instance.key: one.error for one in waiting}
@@ -219,18 +255,24 @@ def _register_everywhere(
     yielding: Mapping[InstanceKey, Instance],
     replicas: Sequence[Instance],
     reads: UncachedReads,
+    *,
+    are_all_new: bool = False,
 ) -> tuple[ErrorByKey, dict[str, RegistryError]]:
     """Register the instances that give way to newer ones, and ``replicas`` where ``reads`` does not show
     them.
 
     :param orders: the orders of the instances that give way.
+    :param are_all_new: True if the ids of all that give way were never seen, so that no person set a status
+        under them.
     :returns: the failed changes, and by URL the servers that did not answer.
     """
     sent = [*yielding.values(), *replicas]
     is_noted = threading.Event()
-    failures, held, silent = _send_where_missing(
-        peers, notes, sent, reads, is_noted, asks_for_newer=bool(yielding)
-    )
+
+    def must_be_read_at(peer: Peer) -> bool:
+        return bool(yielding) and not (are_all_new and peers.tells_versions(peer))
+
+    failures, held, silent = _send_where_missing(peers, notes, sent, reads, is_noted, must_be_read_at)
     failures |= _ownership_conflicts(notes, orders, held)
     # Ours, and not as wanted: to be written again.
     wrong = [
@@ -257,8 +299,7 @@ def _send_where_missing(
     sent: Sequence[Instance],
     reads: UncachedReads,
     is_noted: threading.Event,
-    *,
-    asks_for_newer: bool,
+    must_be_read_at: Callable[[Peer], bool],
 ) -> tuple[ErrorByKey, dict[InstanceKey, Instance], dict[str, RegistryError]]:
     """Register on every server the instances that were not seen on all of them.
 
@@ -268,6 +309,7 @@ def _send_where_missing(
 
     :param is_noted: set once the registrations are noted: a server that answers later gets only instances
         that are still to stand.
+    :param must_be_read_at: returns whether a server must say what it holds, not only by its answer's code.
     :returns: the refused changes, the instances that servers hold instead, and by URL the servers that did
         not answer.
     """
@@ -282,7 +324,9 @@ def _send_where_missing(
     lacking = [one for one in sent if not is_everywhere(one)]
     try:
         answers, silent = peers.ask_all_or_raise(
-            lambda peer: _register_at(peers, peer, notes, lacking, is_due, asks_for_newer=asks_for_newer),
+            lambda peer: _register_at(
+                peers, peer, notes, lacking, is_due, asks_for_newer=must_be_read_at(peer)
+            ),
             asks_avoided=True,
         )
     except LeadershipLost:
@@ -336,6 +380,8 @@ def _register_at(
             continue
         notes.table.note_registered_at(peer.url, chunk)
         notes.sent(peer.url, len(chunk))
+        if asks_for_newer and answers[0].instance is not None:
+            peers.note_version_told(peer)
         if asks_for_newer and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
             held = read_and_renew_at(peers, peer, chunk)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.core.plan import Action, Change, describe_owner
 from eurekube_provider.core.self_registered import is_unchanged_and_unrenewed
 from eurekube_provider.eureka import rules, windows
@@ -121,6 +121,22 @@ class WriteNotes:
         if have is not None and (not order.may_change(have) or self.is_of_other_cluster_of_same_name(have)):
             self.note_found_under_other_owner(have)
             raise ownership_conflict(have, order.owner)
+
+    def require_removable(self, seen: Iterable[Instance | None], order: ChangeOrder) -> None:
+        """Check that a removal may take what each server holds, and note an instance of another owner.
+
+        :raises OwnershipConflict: an instance belongs to another owner, unless that one gave it away and the
+            server does not know.
+        """
+        versions = [one for one in seen if one is not None]
+        have = newest(versions)
+        former = self.table.copy_record(order.key).former_owners
+        for held in versions:
+            is_given_away = have is not None and (
+                held.owner in former or self.is_superseded_version(held, have)
+            )
+            if held is have or not is_given_away:
+                self.require_ownership(held, order)
 
 
 def ownership_conflict(have: Instance, owner: str | None) -> OwnershipConflict:

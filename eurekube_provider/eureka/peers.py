@@ -78,6 +78,7 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self.avoided = AvoidedPeers(self.peers)
         self._batches_by_url = {peer.url: SharedBatches(peer) for peer in self.peers}
+        self._telling_until: dict[str, float] = {}
         self.topology = Topology(connection.service_urls, self.ask_all)
         self.table = InstanceTable(urls=[peer.url for peer in self.peers])
         """The records of the servers' instances: what each server answered and was sent."""
@@ -232,6 +233,16 @@ class Peers:
         :meth:`.SharedBatches.send`.
         """
         return self._batches_by_url[peer.url].send(make_items, most_items)
+
+    def tells_versions(self, peer: Peer) -> bool:
+        """Return whether a server was seen lately to tell versions apart: it answers 200 to a heartbeat only
+        if it holds an instance with the heartbeat's timestamp (``syncWhenTimestampDiffers``).
+        """
+        return time.monotonic() < self._telling_until.get(peer.url, 0.0)
+
+    def note_version_told(self, peer: Peer) -> None:
+        """Note that a server answered a heartbeat with an instance that has another timestamp."""
+        self._telling_until[peer.url] = time.monotonic() + windows.TOPOLOGY_CACHE_SECONDS
 
     def read_everywhere(
         self, application: str, instance_id: str

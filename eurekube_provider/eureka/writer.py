@@ -298,13 +298,7 @@ class Writer:
         if not is_from_uncached_reads:
             seen, _ = self.peers.ask_all_or_raise(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
-            # A server may not know of a hand-over.
-            former = self.notes.table.copy_record(order.key).former_owners
-            for held in seen.values():
-                if held is None or have is None:
-                    continue
-                if held is have or not (held.owner in former or self.notes.is_superseded_version(held, have)):
-                    self.notes.require_ownership(held, order)
+            self.notes.require_removable(seen.values(), order)
         self.notes.note_removal_begins(instance)
         if have is not None:  # else a removal could only hit anyone who registers it at this moment
             self.remove(instance, blocked)

@@ -34,6 +34,15 @@ from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["unknown servers", "servers that tell versions"])
+def servers_tell_versions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the servers were seen lately to tell versions apart; what is registered is the same."""
+    is_known: bool = request.param
+    if is_known:
+        monkeypatch.setattr(Peers, "tells_versions", lambda *_: True)
+    return is_known
+
+
 class InlineExecutor:
     """An executor that does work in the caller's thread."""
 
@@ -534,3 +543,53 @@ def test_what_a_server_answers_with_500_stops_no_other_registration(
     assert servers.cluster.servers[URLS[0]].registry.get(*serving.key) is not None
     assert servers.holding().keys() == set(URLS)
     assert servers.table.get(ONE.key) is not None
+
+
+def test_a_server_is_asked_for_versions_alone_once_it_told_one() -> None:
+    """A server that was never seen to tell versions apart writes out what it holds; afterwards it says only
+    that a new instance and one that leaves are there in the known version.
+    """
+    one, other = instance(OURS, 0), instance(OURS, 1)
+    notes = RecordingNotes(all_is_new=True)
+    with one_server() as (_, peers):
+        server, answered = peers.peers[0], list[ItemResponse]()
+        send = server.send_batch
+
+        def noted(items: Sequence[bytes]) -> list[ItemResponse]:
+            answered[:] = send(items)
+            return answered
+
+        server.send_batch = noted  # type: ignore[method-assign]
+        is_known_before = peers.tells_versions(server)
+        assert not change_in_batches(peers, [one], notes=notes)
+        assert (answered[1].instance is None) == is_known_before
+        assert peers.tells_versions(server)
+        assert not change_in_batches(peers, [other], notes=notes)
+        assert answered == [ItemResponse(200), ItemResponse(200)]
+        known = notes.table.get(other.key)
+        assert known is not None
+        sent = list[ItemResponse]()
+        server.send_batch = lambda items: sent.extend(found := send(items)) or found  # type: ignore[method-assign]
+        assert not change_in_batches(peers, [], [known], notes=notes)
+        assert sent[0] == ItemResponse(200)
+        assert server.read(*other.key) is None
+
+
+@pytest.mark.parametrize("owner", [OURS, THEIRS])
+def test_a_server_that_holds_an_older_version_is_told_of_the_removal(owner: str) -> None:
+    """An older version at one server, where the known one is at the others, is removed as well; another
+    owner's is left, and the change is a conflict.
+    """
+    cluster = EurekaCluster(URLS)
+    cluster.cut = {(a, b) for a in URLS for b in URLS if a != b}
+    cluster.clock.advance(3_600_000)
+    known = instance(OURS, 0, cluster.clock.now_ms)
+    with owned(World(cluster)), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        for peer in peers.peers[:2]:
+            peer.register(known)
+        peers.peers[2].register(instance(owner, 0, cluster.clock.now_ms - 60_000))
+        failures = change_in_batches(peers, [], [known])
+        left = [owner_on(cluster, url, 0) for url in URLS]
+    assert bool(failures) is (owner is THEIRS)
+    assert left == ([None] * 3 if owner is OURS else [OURS, OURS, THEIRS])

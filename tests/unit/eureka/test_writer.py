@@ -490,22 +490,27 @@ def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) ->
     assert servers.requests[-2:] == ["leaving", "gone"]
 
 
-def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Servers) -> None:
+@WAYS
+@pytest.mark.parametrize("newer_ms", [1, -1], ids=["newer", "older"])
+def test_what_only_one_server_shows_to_be_anothers_is_not_removed(
+    newer_ms: int, in_a_batch: bool, servers: Servers
+) -> None:
     """An instance that one server shows as another owner's is removed from no server."""
     servers.everywhere(ONE)
     last = servers.cluster.servers[URLS[-1]].registry
     held = servers.holding()[URLS[-1]].copy()
     fields = {**held.fields, "metadata": {OWNER_KEY: "stack/o/p/s/n"}}
-    theirs = replace(held, fields=fields, dirty_ms=held.dirty_ms + 1)
-    last.register(theirs, replicated=True)
-    (error,) = removed(servers, in_a_batch=False)
+    last.cancel(*ONE.key, replicated=True)
+    last.register(replace(held, fields=fields, dirty_ms=held.dirty_ms + newer_ms), replicated=True)
+    (error,) = removed(servers, in_a_batch=in_a_batch)
     assert isinstance(error, OwnershipConflict)
     assert servers.holding().keys() == set(URLS)
 
 
+@WAYS
 @pytest.mark.parametrize("is_superseded", [True, False])
 def test_what_a_server_missed_of_a_hand_over_is_removed(
-    servers: Servers, is_superseded: bool, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, in_a_batch: bool, is_superseded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A removal takes a server's older version of another syncer of this operator, and nobody else's."""
     *others, last = servers.peers.peers
@@ -514,7 +519,7 @@ def test_what_a_server_missed_of_a_hand_over_is_removed(
     stars = {OWNER_KEY: "cluster/eks/shop/stars"}
     last.register(replace(ONE, metadata=stars, last_dirty_timestamp_ms=1000))
     monkeypatch.setattr(servers, "is_superseded_version", lambda *_: is_superseded)
-    errors = removed(servers, in_a_batch=False)
+    errors = removed(servers, in_a_batch=in_a_batch)
     assert bool(errors) is not is_superseded
     assert servers.holding().keys() == (set() if is_superseded else set(URLS))
 
