@@ -48,19 +48,19 @@ _BATCH_REMOVAL_ATTEMPTS = 3
 
 
 def read_and_renew_at(
-    peers: Peers, peer: Peer, instances: Sequence[Instance], known: InstanceByKey = EMPTY_MAPPING
+    peers: Peers, peer: Peer, instances: Sequence[Instance], known: Sequence[Instance] = ()
 ) -> dict[InstanceKey, Instance | None]:
     """Read many instances from one server as it holds them now, past its caches, which also renews them.
 
     Only for instances that this process renews: any other would live on for as long as it is read. All other
     code reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
 
-    :param known: instances by key of which only the version is read, so that the server need not write them
+    :param known: those of which only the version is read, so that the server need not write them
         out: what is there in this version is returned as it is here, whatever status a person set over it.
     """
     held: dict[InstanceKey, Instance | None] = {}
     if known and peers.tells_versions(peer):
-        for chunk in batch.chunks(known.values()):
+        for chunk in batch.chunks(known):
             answers = peers.send_batch(peer, partial(_renewal_items, chunk), len(chunk))
             held |= {
                 one.key: answer.instance or one
@@ -89,7 +89,7 @@ def _read_items(instances: Iterable[Instance]) -> list[bytes]:
 
 
 def read_and_renew_everywhere(
-    peers: Peers, instances: Sequence[Instance], known: InstanceByKey = EMPTY_MAPPING
+    peers: Peers, instances: Sequence[Instance], known: Sequence[Instance] = ()
 ) -> UncachedReads:
     """Read and renew many instances on every server; see :func:`read_and_renew_at`.
 
@@ -126,11 +126,9 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     over = _registrations_needing_no_read(peers, notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
     read = [one.change.instance for one in orders if one.key not in over and one.key not in new]
-    known = {
-        one.key: one.change.instance
-        for one in leaving
-        if one.change.instance.last_dirty_timestamp_ms is not None
-    }
+    known = [
+        one.change.instance for one in leaving if one.change.instance.last_dirty_timestamp_ms is not None
+    ]
     reads = read_and_renew_everywhere(peers, read, known) if read else UncachedReads({}, {})
     held = {order.key: reads.newest(order.key) for order in orders}
     failures = _ownership_conflicts(notes, wanted, held)
