@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from eurekube_provider.core.objects import Object, parse_api_time
@@ -99,10 +98,10 @@ def format_lease_request(request: LeaseRequest, at: str) -> str:
     return json.dumps({"asker": request.asker, "at": at, "note": _note_as_json(request.note)})
 
 
-def was_handed_over_lately(metadata: Object, now: datetime) -> bool:
-    """Return whether a Lease was handed over so lately that it must not be again."""
+def was_handed_over_lately(metadata: Object, now: float) -> bool:
+    """Return whether a Lease was handed over so lately, at a Unix time, that it must not be again."""
     at = parse_api_time((metadata.get("annotations") or {}).get(HANDED_OVER_AT_ANNOTATION))
-    return at is not None and abs((now - at).total_seconds()) < HAND_OVER_INTERVAL_SECONDS
+    return at is not None and abs(now - at.timestamp()) < HAND_OVER_INTERVAL_SECONDS
 
 
 def grants_lease(request: LeaseRequest, age_seconds: float, present_note: CutOffNote | None) -> bool:

@@ -18,6 +18,7 @@ import logging
 import math
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -94,6 +95,7 @@ class Elector:
         timing: ElectionTiming,
         clock: Callable[[], float] = boot_clock_seconds,
         make_metadata: Callable[[Object], Mapping[str, Any]] = lambda metadata: metadata,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.identity = identity
         self.failure: KubernetesError | None = None
@@ -114,6 +116,7 @@ class Elector:
         self._timing = timing
         self._clock = clock
         self._make_metadata = make_metadata
+        self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._lease: Object | None = None  # as it was read or written last
         self._seen_at = 0.0
@@ -326,7 +329,7 @@ class Elector:
             successor, self._successor = self._successor, ""
             if successor:
                 self._holds = False  # before the write, whose answer may be lost
-        spec, now = _lease_spec(lease), _utc_timestamp()
+        spec, now = _lease_spec(lease), self._utc_timestamp()
         stays = spec.get("holderIdentity") == self.identity and not successor
         changed = {
             **spec,
@@ -350,7 +353,7 @@ class Elector:
             self._record_accepted_write(written, sent_at)
 
     def _create_lease(self) -> None:
-        now = _utc_timestamp()
+        now = self._utc_timestamp()
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -415,7 +418,7 @@ class Elector:
             lease, held, self._holds = self._lease, self._holds, False
         if not held or lease is None:
             return
-        now = _utc_timestamp()
+        now = self._utc_timestamp()
         spec = {
             **_lease_spec(lease),
             "holderIdentity": "",
@@ -433,6 +436,9 @@ class Elector:
                 "failed to release the Lease, another replica leads once it expires",
                 extra={"error": str(error)},
             )
+
+    def _utc_timestamp(self) -> str:
+        return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     @property
     def _lease_path(self) -> str:
@@ -470,7 +476,3 @@ def _lease_spec(lease: Object | None) -> Object:
 
 def _int_field(spec: Object, field: str) -> int:
     return int(spec.get(field) or 0)
-
-
-def _utc_timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

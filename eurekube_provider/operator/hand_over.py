@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
 from eurekube_provider.core.errors import KubernetesError, RegistryError
@@ -89,11 +88,13 @@ class HandOver:
         registries: Mapping[str, Registry],
         is_cluster_copy_current: Callable[[], bool],
         clock: Callable[[], float] = boot_clock_seconds,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._identity = identity
         self._registries = registries
         self._is_cluster_copy_current = is_cluster_copy_current
         self._clock = clock
+        self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._states: dict[str, _ConnectionState] = {}
         self._request: tuple[LeaseRequest, float] | None = None
@@ -115,7 +116,7 @@ class HandOver:
         A request that stands there is taken out and remembered.
         """
         request, now = parse_lease_request(metadata), self._clock()
-        if request is not None and not was_handed_over_lately(metadata, datetime.now(UTC)):
+        if request is not None and not was_handed_over_lately(metadata, self._wall_clock()):
             self._request = request, now
         elif self._request is not None and now - self._request[1] >= REQUEST_VALID_SECONDS:
             self._request = None
@@ -153,7 +154,9 @@ class HandOver:
             return
         if not self._is_cluster_copy_current() or not note.is_better_off(self._usable_connections()):
             return
-        request = format_lease_request(LeaseRequest(self._identity, note), format_utc_time(time.time()))
+        request = format_lease_request(
+            LeaseRequest(self._identity, note), format_utc_time(self._wall_clock())
+        )
         try:
             has_asked = not self._stopped.is_set() and lease.annotate_lease(
                 lambda read: {LEASE_REQUEST_ANNOTATION: request} if self._note_to_answer(read) == note else {}
@@ -198,7 +201,7 @@ class HandOver:
             figures = registry.figures()
             answered = figures.accepted_renewals + figures.missing_renewals
             if state.failing_since is None or answered != state.answered_renewals:
-                state.failing_since, state.since_text = now, format_utc_time(time.time())
+                state.failing_since, state.since_text = now, format_utc_time(self._wall_clock())
                 state.answered_renewals = answered
 
     def _usable_connections(self) -> set[str]:
@@ -211,7 +214,7 @@ class HandOver:
     def _note_to_answer(self, lease: Object | None) -> CutOffNote | None:
         """Return the note of a Lease's present holder that this replica may answer; None for none."""
         note = None if lease is None else parse_cut_off_note(lease["metadata"])
-        if lease is None or note is None or was_handed_over_lately(lease["metadata"], datetime.now(UTC)):
+        if lease is None or note is None or was_handed_over_lately(lease["metadata"], self._wall_clock()):
             return None
         holder = (lease.get("spec") or {}).get("holderIdentity")
         return note if note.holder == holder != self._identity else None
