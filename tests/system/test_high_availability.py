@@ -298,6 +298,11 @@ def test_a_leader_that_alone_does_not_reach_eureka_hands_the_lease_over(
         assert len(instances(eureka, app)) == 4
         assert registered_at(eureka, held) == since, "one has lapsed meanwhile"
         front.heal()
+        wait_for(
+            lambda: "Eureka answers again" in replicas.by_name[leader].text(),
+            "the former leader to read Eureka",
+            LOAD_SECONDS,
+        )
         cluster.scale(namespace, app, 3)
         pods = ready(cluster, namespace, app, 3)
         wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "three", LOAD_SECONDS)
