@@ -271,8 +271,8 @@ def test_a_leader_that_alone_does_not_reach_eureka_hands_the_lease_over(
     replicas: Replicas,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The other replica renews before anything lapses, registers what comes, and the former leader stands
-    by.
+    """The other replica renews before anything lapses and registers what came meanwhile; the former leader
+    ends the change that hangs, and stands by.
     """
     app = f"{namespace}-app"
     port = int(lab.eureka_urls[0].split(":")[2].split("/")[0])
@@ -288,11 +288,11 @@ def test_a_leader_that_alone_does_not_reach_eureka_hands_the_lease_over(
         cut_at = time.time()
         front.vanish()
         before = replicas.by_name[leader].text()
+        cluster.scale(namespace, app, 4)
         wait_for(lambda: replicas.leader() == other, "the hand-over", CUT_OFF_AFTER_SECONDS + LOAD_SECONDS)
         record_property("seconds until the hand-over", round(time.time() - cut_at, 2))
         wait_for(all_renewed_since(eureka, held, cut_at), "the renewals", LOAD_SECONDS)
         record_property("seconds until all are renewed", round(time.time() - cut_at, 2))
-        cluster.scale(namespace, app, 4)
         pods = ready(cluster, namespace, app, 4)
         wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the fourth", LOAD_SECONDS)
         assert len(instances(eureka, app)) == 4

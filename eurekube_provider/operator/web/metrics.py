@@ -197,8 +197,8 @@ class OperatorCollector(Collector):
         for name, samples in known.items():
             yield _metric_with_samples(name, samples)
         yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
-        hand_overs = {(): float(operator.hand_over_count())}
-        yield _metric_with_samples("eurekube_lease_handovers_total", hand_overs)
+        hand_overs = float(operator.hand_over_count())
+        yield _metric_with_samples("eurekube_lease_handovers_total", {(): hand_overs})
         if operator.unserved:
             unserved_count = operator.unserved.unserved_count
             yield _metric_with_samples("eurekube_unserved_syncers", {(): float(unserved_count)})
