@@ -98,7 +98,7 @@ class HandOver:
         self._lock = threading.Lock()
         self._states: dict[str, _ConnectionState] = {}
         self._request: tuple[LeaseRequest, float] | None = None
-        self._asked: tuple[CutOffNote, float] | None = None
+        self._tried: tuple[CutOffNote, float] | None = None
         self._logged: frozenset[str] = frozenset()
         self._stopped = threading.Event()
 
@@ -148,11 +148,18 @@ class HandOver:
         """Look at each connection, and ask for the Lease if its holder is cut off and this replica is not."""
         with self._lock:
             self._update_states()
-        note, now = self._note_to_answer(lease.lease), self._clock()
-        asked, asked_at = self._asked or (None, now)
-        if note is None or (note == asked and now - asked_at < REQUEST_INTERVAL_SECONDS):
+            now = self._clock()
+            well = {
+                name for name, one in self._states.items() if now - one.failed_at >= CUT_OFF_AFTER_SECONDS
+            }
+        note = self._note_to_answer(lease.lease)
+        if note is None or not note.is_better_off(well) or not self._is_cluster_copy_current():
             return
-        if not self._is_cluster_copy_current() or not note.is_better_off(self._usable_connections()):
+        tried, tried_at = self._tried or (None, now)
+        if note == tried and now - tried_at < REQUEST_INTERVAL_SECONDS:
+            return
+        self._tried = note, now
+        if not note.is_better_off({name for name in well if _gives_answer(self._registries[name])}):
             return
         request = format_lease_request(
             LeaseRequest(self._identity, note), format_utc_time(self._wall_clock())
@@ -162,16 +169,16 @@ class HandOver:
                 lambda read: {LEASE_REQUEST_ANNOTATION: request} if self._note_to_answer(read) == note else {}
             )
         except KubernetesError as error:
-            if error.status_code != 409:  # written meanwhile: it is asked for at the next look
+            if error.status_code == 409:
+                self._tried = None  # it was written meanwhile: it is asked for at the next look
+            else:
                 _log.warning("failed to ask the leader for the Lease, retrying", extra={"error": str(error)})
             return
-        if has_asked:
-            self._asked = note, now
-            if note != asked:
-                _log.warning(
-                    "asked the leader for the Lease: it is cut off from Eureka, and this replica is not",
-                    extra={"holder": note.holder, "eureka": ",".join(sorted(note.cut_off))},
-                )
+        if has_asked and note != tried:
+            _log.warning(
+                "asked the leader for the Lease: it is cut off from Eureka, and this replica is not",
+                extra={"holder": note.holder, "eureka": ",".join(sorted(note.cut_off))},
+            )
 
     def note_if_cut_off(self) -> CutOffNote | None:
         """Return this replica's note at this moment; None while no connection has failed for long."""
@@ -203,13 +210,6 @@ class HandOver:
             if state.failing_since is None or answered != state.answered_renewals:
                 state.failing_since, state.since_text = now, format_utc_time(self._wall_clock())
                 state.answered_renewals = answered
-
-    def _usable_connections(self) -> set[str]:
-        """Return the connections that have been well for some time, and give a usable answer now."""
-        with self._lock:
-            since = self._clock() - CUT_OFF_AFTER_SECONDS
-            well = [name for name, one in self._states.items() if one.failed_at <= since]
-        return {name for name in well if _gives_answer(self._registries[name])}
 
     def _note_to_answer(self, lease: Object | None) -> CutOffNote | None:
         """Return the note of a Lease's present holder that this replica may answer; None for none."""

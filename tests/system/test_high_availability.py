@@ -20,6 +20,7 @@ from eurekube_provider.core.hand_over import CUT_OFF_AFTER_SECONDS
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.windows import RENEWAL_INTERVAL_SECONDS
 from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH_TYPE, NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.proxy import Proxy
@@ -249,7 +250,7 @@ DEFAULT_TIMES = {
 
 
 def registered_at(eureka: Peers, held: list[Instance]) -> dict[str, int]:
-    """Return when each instance was registered, in milliseconds; one that lapsed was registered later."""
+    """Return when each instance was registered, in milliseconds; one that lapsed was registered again."""
     url = eureka.peers[0].url
     return {
         one.instance_id: int(
@@ -293,6 +294,7 @@ def test_a_leader_that_alone_does_not_reach_eureka_hands_the_lease_over(
         record_property("seconds until the hand-over", round(time.time() - cut_at, 2))
         wait_for(all_renewed_since(eureka, held, cut_at), "the renewals", LOAD_SECONDS)
         record_property("seconds until all are renewed", round(time.time() - cut_at, 2))
+        assert time.time() - cut_at < 90.0 - RENEWAL_INTERVAL_SECONDS, "one could have lapsed"
         pods = ready(cluster, namespace, app, 4)
         wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the fourth", LOAD_SECONDS)
         assert len(instances(eureka, app)) == 4
