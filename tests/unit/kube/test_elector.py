@@ -501,7 +501,7 @@ def test_a_watch_that_fails_in_whatever_way_is_taken_up_again(
 
 
 def test_who_is_given_the_lease_takes_it_at_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Lease that is handed over names its next holder, which a watch tells: nobody leads until it takes it."""
+    """A Lease that is handed over names its next holder, which its watch wakes: nobody leads before."""
     one, two = candidate(api, "one"), candidate(api, "two", replace(TIMING, retry_period_seconds=8))
     events: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
     monkeypatch.setattr(api, "watch", lambda *_: iter(events.get, None), raising=False)
