@@ -6,6 +6,9 @@ renew deadline, which ends before the others may take over. The clock goes on wh
 replica that was stopped and wakes up may not write before it has renewed the Lease, which fails if another
 replica took it meanwhile.
 
+A holder may also hand the Lease over: it writes another replica's identity into it, so that no third one
+takes it. If that replica has ended, the Lease expires as any other.
+
 Source: tools/leaderelection/leaderelection.go of kubernetes/client-go.
 """
 
@@ -15,12 +18,14 @@ import logging
 import math
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.hand_over import HANDED_OVER_AT_ANNOTATION
 from eurekube_provider.kube.access import LEASES, KubeAccess, is_api_unavailable
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
@@ -90,6 +95,7 @@ class Elector:
         timing: ElectionTiming,
         clock: Callable[[], float] = boot_clock_seconds,
         make_metadata: Callable[[Object], Mapping[str, Any]] = lambda metadata: metadata,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.identity = identity
         self.failure: KubernetesError | None = None
@@ -100,6 +106,8 @@ class Elector:
         """True if some replica led before this term; False only if no Lease existed, and none was seen."""
         self.lease_loss_count = 0
         """The number of times that this replica found that another one had taken the Lease from it."""
+        self.hand_over_count = 0
+        """The number of times that this replica handed the Lease over to one that had asked for it."""
         self.is_renewed_by_another = False
         """True if another replica wrote the Lease after it was first seen, so that the other one is alive."""
         self._access = access
@@ -108,12 +116,14 @@ class Elector:
         self._timing = timing
         self._clock = clock
         self._make_metadata = make_metadata
+        self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._lease: Object | None = None  # as it was read or written last
         self._seen_at = 0.0
         self._holds = False
         self._renewed_at = -math.inf
         self._transitions: int | None = None  # of the Lease while we held it last
+        self._successor = ""
         self._is_late = False
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -164,6 +174,36 @@ class Elector:
         """The holder of the Lease as it was last seen; empty for nobody."""
         with self._lock:
             return _lease_spec(self._lease).get("holderIdentity") or ""
+
+    @property
+    def lease(self) -> Object | None:
+        """The Lease as it was last read or written; None before."""
+        with self._lock:
+            return self._lease
+
+    def hand_over_to(self, successor: str) -> None:
+        """Have another replica hold the Lease; call once no change is under way any more.
+
+        This replica may not write from then on, unless the attempt fails and it acquires the Lease again.
+        """
+        with self._lock:
+            if self._holds:
+                self._successor = successor
+                self._wake.set()
+
+    def annotate_lease(self, annotate: Callable[[Object], Mapping[str, str]]) -> bool:
+        """Add annotations to the Lease that another replica holds, and leave its holder and times unchanged.
+
+        :param annotate: takes the Lease as it is now, and returns the annotations; none to write nothing.
+        :returns: True if they were written.
+        :raises KubernetesError: the Lease could not be read or written; 409 if it was written meanwhile.
+        """
+        lease = self._request("GET", self._lease_path)
+        annotations = annotate(lease)
+        if annotations:
+            body = {**lease, "metadata": _with_annotations(lease["metadata"], annotations)}
+            self._request("PUT", self._lease_path, body)
+        return bool(annotations)
 
     def try_acquire_or_renew(self) -> None:
         """Renew the Lease if this replica holds it, else take it if it is free or has expired.
@@ -249,9 +289,9 @@ class Elector:
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _requires_lease_check(self, event: Object) -> bool:
-        """Return whether a watch event says that the Lease is free, or that this replica has lost it."""
+        """Return whether a watch event says that the Lease is free, or that this replica lost or got it."""
         holder = _lease_spec(event["object"]).get("holderIdentity") or ""
-        return event["type"] == "DELETED" or (holder != self.identity and (not holder or self._holds))
+        return event["type"] == "DELETED" or not holder or (holder == self.identity) != self._holds
 
     def _update_from_read_lease(self, lease: Object) -> None:
         """Store the Lease that was just read; count and log a loss if another replica has taken it."""
@@ -284,23 +324,36 @@ class Elector:
         return self._seen_at + (duration or self._timing.lease_duration_seconds)
 
     def _write_lease(self, lease: Object) -> None:
-        """Renew or take the Lease, unless it was written since ``lease`` was read."""
-        spec, now = _lease_spec(lease), _utc_timestamp()
-        is_ours = spec.get("holderIdentity") == self.identity
+        """Renew, take or hand over the Lease, unless it was written since ``lease`` was read."""
+        with self._lock:
+            successor, self._successor = self._successor, ""
+            if successor:
+                self._holds = False  # before the write, whose answer may be lost
+        spec, now = _lease_spec(lease), self._utc_timestamp()
+        stays = spec.get("holderIdentity") == self.identity and not successor
         changed = {
             **spec,
-            "holderIdentity": self.identity,
+            "holderIdentity": successor or self.identity,
             "leaseDurationSeconds": math.ceil(self._timing.lease_duration_seconds),
-            "acquireTime": (is_ours and spec.get("acquireTime")) or now,
+            "acquireTime": (stays and spec.get("acquireTime")) or now,
             "renewTime": now,
-            "leaseTransitions": _int_field(spec, "leaseTransitions") + (0 if is_ours else 1),
+            "leaseTransitions": _int_field(spec, "leaseTransitions") + (0 if stays else 1),
         }
         sent_at = self._clock()
-        body = {**lease, "metadata": self._make_metadata(lease["metadata"]), "spec": changed}
-        self._record_accepted_write(self._request("PUT", self._lease_path, body), sent_at)
+        metadata = self._make_metadata(lease["metadata"])
+        if successor:
+            metadata = _with_annotations(metadata, {HANDED_OVER_AT_ANNOTATION: now})
+        written = self._request("PUT", self._lease_path, {**lease, "metadata": metadata, "spec": changed})
+        if successor:
+            self.hand_over_count += 1
+            _log.warning(
+                "handed the Lease over to another replica, which leads now", extra={"holder": successor}
+            )
+        else:
+            self._record_accepted_write(written, sent_at)
 
     def _create_lease(self) -> None:
-        now = _utc_timestamp()
+        now = self._utc_timestamp()
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -365,7 +418,7 @@ class Elector:
             lease, held, self._holds = self._lease, self._holds, False
         if not held or lease is None:
             return
-        now = _utc_timestamp()
+        now = self._utc_timestamp()
         spec = {
             **_lease_spec(lease),
             "holderIdentity": "",
@@ -383,6 +436,9 @@ class Elector:
                 "failed to release the Lease, another replica leads once it expires",
                 extra={"error": str(error)},
             )
+
+    def _utc_timestamp(self) -> str:
+        return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     @property
     def _lease_path(self) -> str:
@@ -410,13 +466,13 @@ class Elector:
         )
 
 
+def _with_annotations(metadata: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
+    return {**metadata, "annotations": {**(metadata.get("annotations") or {}), **annotations}}
+
+
 def _lease_spec(lease: Object | None) -> Object:
     return (lease or {}).get("spec") or {}
 
 
 def _int_field(spec: Object, field: str) -> int:
     return int(spec.get(field) or 0)
-
-
-def _utc_timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

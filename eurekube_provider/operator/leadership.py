@@ -5,7 +5,8 @@ that another replica leads: renewals from several replicas do no harm, and a Kub
 an hour must not cost a single registration. If the leader's process ends while the API is away, or refuses
 the Lease to all, nobody can take it over: then the other replicas renew the instances that they have read in
 Eureka, until they read who leads. A new leader whose copy of the cluster is old, since it could not reach the
-API, renews at once and changes nothing until the copy is current.
+API, renews at once and changes nothing until the copy is current. A leader that alone does not reach Eureka
+hands the Lease over (:mod:`.hand_over`) once all changes that were under way have ended.
 
 Two operators of one name are one operator to Eureka: they own and renew the same instances. A Lease keeps
 them apart only if both use the same one. In a cluster the Lease's namespace is the operator's own; outside it
@@ -58,10 +59,12 @@ class Leadership:
     """This replica's part in the election of the leader.
 
     :param elector: None where this replica is the only one: it leads until it stops.
+    :param find_successor: returns the replica to which this one must hand the Lease over now; empty for none.
     """
 
-    def __init__(self, elector: Elector | None) -> None:
+    def __init__(self, elector: Elector | None, find_successor: Callable[[], str] = str) -> None:
         self._elector = elector
+        self._find_successor = find_successor
         self._term = 0
         self._taken_over = 0
         self._losses = 0
@@ -177,6 +180,10 @@ class Leadership:
                 self._renews_for_all = False
                 tasks.stand_by()
                 _log.info("standing by, ending the renewals without a leader: a replica can lead again")
+        elif successor := self._find_successor():
+            self._term = 0  # no change is allowed any more; all is reconciled again if the hand-over fails
+            if tasks.pause_and_check_idle():
+                elector.hand_over_to(successor)
         elif term != self._term and tasks.pause_and_check_idle():
             begins, self._taken_over = term != self._taken_over, term
             if begins:

@@ -44,6 +44,7 @@ from eurekube_provider.operator.dry_run import (
     RunReport,
 )
 from eurekube_provider.operator.gates import GateOpener
+from eurekube_provider.operator.hand_over import HandOver
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership, find_lease_namespace
 from eurekube_provider.operator.lease_memory import LeaseMemory
@@ -132,6 +133,7 @@ class OperatorPart:
 PART_NAMES_IN_STOP_ORDER = (
     "routes",
     "duplicates",
+    "hand-over",
     "unserved",
     "sources",
     "leadership",
@@ -246,9 +248,16 @@ def _assemble_parts(
     memory = LeaseMemory(settings, cluster, registries, is_long_running=run_report is None)
     _load_lease_annotations(memory, access, lease)
     elector = None
+    hand_over = HandOver(identity, registries, lambda: sources.is_current)
     if is_elected:
-        elector = Elector(access, *lease, identity, settings.lease_timing, make_metadata=memory.add_notes)
-    leadership = Leadership(elector)
+        elector = Elector(
+            access,
+            *lease,
+            identity,
+            settings.lease_timing,
+            make_metadata=lambda metadata: hand_over.add_note(memory.add_notes(metadata)),
+        )
+    leadership = Leadership(elector, hand_over.find_successor)
     if not is_dry:
         access = access.with_write_check(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
@@ -344,6 +353,7 @@ def _assemble_parts(
         mirrors=mirrors,
         blind=blind,
         unserved=unserved,
+        hand_over_count=lambda: elector.hand_over_count if elector else 0,
     )
     _log.info(
         "starting the operator, reading the cluster and Eureka first",
@@ -397,6 +407,9 @@ def _assemble_parts(
         OperatorPart("routes", lambda: routes.show_operator(operator), stop=routes.show_stopping),
         OperatorPart("leadership", stop=leadership.forbid_changes),
         OperatorPart("Lease", stop=leadership.release_lease),
+        OperatorPart("hand-over", start_once_read=lambda: hand_over.start(elector), stop=hand_over.stop)
+        if elector and run_report is None
+        else None,
         OperatorPart("gates", start_once_read=gates.start, stop=gates.stop) if gates else None,
         OperatorPart("controller", start_once_read=controller.start, stop=controller.stop),
         OperatorPart("triggers", start_once_read=triggers.start, stop=triggers.close) if triggers else None,

@@ -10,18 +10,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+import requests
 import yaml
 
+from eurekube_provider.core.hand_over import CUT_OFF_AFTER_SECONDS
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.windows import RENEWAL_INTERVAL_SECONDS
 from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH_TYPE, NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, Object, wait_for
-from tests.system.conftest import ROOT, Operator, StartOperator, addresses, instances, renewed_at, running
+from tests.system.conftest import (
+    ROOT,
+    Operator,
+    StartOperator,
+    addresses,
+    instances,
+    ready,
+    renewed_at,
+    running,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -87,17 +100,16 @@ class Replicas:
         """Start so many further replicas."""
         for _ in range(number):
             name = f"replica-{len(self.by_name)}"
-            self.by_name[name] = self._start(
-                ready=False,
-                KUBECONFIG=str(self._account),
-                LEASE_NAME=LEASE,
-                POD_NAMESPACE=HOME,
-                POD_NAME=name,
-                LEASE_DURATION_SECONDS=str(LEASE_SECONDS),
-                RENEW_DEADLINE_SECONDS=str(DEADLINE_SECONDS),
-                RETRY_PERIOD_SECONDS=str(RETRY_SECONDS),
-                **environment,
-            )
+            settings = {
+                "KUBECONFIG": str(self._account),
+                "LEASE_NAME": LEASE,
+                "POD_NAMESPACE": HOME,
+                "POD_NAME": name,
+                "LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
+                "RENEW_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
+                "RETRY_PERIOD_SECONDS": str(RETRY_SECONDS),
+            }
+            self.by_name[name] = self._start(ready=False, **(settings | environment))
         for operator in self.by_name.values():
             if operator.process.poll() is None:
                 operator.wait_ready()
@@ -226,6 +238,81 @@ def test_a_leader_that_slept_writes_nothing_when_it_wakes(
     wait_for(lambda: "standing by" in sleeper.text().removeprefix(before), "it to stand by")
     assert replicas.leader() == new
     assert "updated Eureka for a syncer" not in sleeper.text().removeprefix(before)
+
+
+DEFAULT_TIMES = {
+    "LEASE_DURATION_SECONDS": "15",
+    "RENEW_DEADLINE_SECONDS": "10",
+    "RETRY_PERIOD_SECONDS": "2",
+    "RESYNC_SECONDS": "15",
+}
+"""The operator's own times, as users have them."""
+
+
+def registered_at(eureka: Peers, held: list[Instance]) -> dict[str, int]:
+    """Return when each instance was registered, in milliseconds; one that lapsed was registered again."""
+    url = eureka.peers[0].url
+    return {
+        one.instance_id: int(
+            requests.get(
+                f"{url}/apps/{one.application}/{quote(one.instance_id, safe='')}",
+                headers={"Accept": "application/json"},
+                timeout=10,
+            ).json()["instance"]["leaseInfo"]["registrationTimestamp"]
+        )
+        for one in held
+    }
+
+
+def test_a_leader_that_alone_does_not_reach_eureka_hands_the_lease_over(
+    lab: Lab,
+    cluster: Cluster,
+    eureka: Peers,
+    namespace: str,
+    replicas: Replicas,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The other replica renews before anything lapses and registers what came meanwhile; the former leader
+    ends the change that hangs, and stands by.
+    """
+    app = f"{namespace}-app"
+    port = int(lab.eureka_urls[0].split(":")[2].split("/")[0])
+    with Proxy(port) as one, Proxy(port) as two:
+        for front in (one, two):
+            replicas.start(1, EUREKA_URL=f"http://127.0.0.1:{front.port}/eureka", **DEFAULT_TIMES)
+        leader = replicas.led_by(*replicas.by_name)
+        (other,) = replicas.others(leader)
+        front = dict(zip(replicas.by_name, (one, two), strict=True))[leader]
+        time.sleep(CUT_OFF_AFTER_SECONDS)  # the other one has been well for as long
+        held = deployed(cluster, eureka, namespace, app)
+        since = registered_at(eureka, held)
+        cut_at = time.time()
+        front.vanish()
+        before = replicas.by_name[leader].text()
+        cluster.scale(namespace, app, 4)
+        wait_for(lambda: replicas.leader() == other, "the hand-over", CUT_OFF_AFTER_SECONDS + LOAD_SECONDS)
+        record_property("seconds until the hand-over", round(time.time() - cut_at, 2))
+        wait_for(all_renewed_since(eureka, held, cut_at), "the renewals", LOAD_SECONDS)
+        record_property("seconds until all are renewed", round(time.time() - cut_at, 2))
+        assert time.time() - cut_at < 90.0 - RENEWAL_INTERVAL_SECONDS, "one could have lapsed"
+        pods = ready(cluster, namespace, app, 4)
+        wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the fourth", LOAD_SECONDS)
+        assert len(instances(eureka, app)) == 4
+        assert registered_at(eureka, held) == since, "one has lapsed meanwhile"
+        front.heal()
+        wait_for(
+            lambda: "Eureka answers again" in replicas.by_name[leader].text(),
+            "the former leader to read Eureka",
+            LOAD_SECONDS,
+        )
+        cluster.scale(namespace, app, 3)
+        pods = ready(cluster, namespace, app, 3)
+        wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "three", LOAD_SECONDS)
+        assert replicas.leader() == other
+        former = replicas.by_name[leader].text().removeprefix(before)
+        assert "handed the Lease over to another replica" in former
+        assert "updated Eureka for a syncer" not in former
+        assert "acquired the Lease" not in former
 
 
 def test_a_namespace_never_waits_for_eureka(

@@ -89,6 +89,10 @@ _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
         "eurekube_stuck_loops": "Loops of the operator that do not go on; `/healthz` names them. No labels.",
         "eurekube_leader": "1 if this replica may write: it leads, or there is no election. No labels.",
     },
+    ("counter", ()): {
+        "eurekube_lease_handovers_total": "Times that this replica handed the Lease over to one that reaches"
+        " Eureka, since it was cut off from it. No labels.",
+    },
     ("counter", ("method", "code")): {
         "eurekube_eureka_requests_total": "Requests to Eureka, by method and status code (none: no answer)."
         " Labels method and code: a few dozen series.",
@@ -193,6 +197,8 @@ class OperatorCollector(Collector):
         for name, samples in known.items():
             yield _metric_with_samples(name, samples)
         yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
+        hand_overs = float(operator.hand_over_count())
+        yield _metric_with_samples("eurekube_lease_handovers_total", {(): hand_overs})
         if operator.unserved:
             unserved_count = operator.unserved.unserved_count
             yield _metric_with_samples("eurekube_unserved_syncers", {(): float(unserved_count)})

@@ -35,6 +35,7 @@ class RunningOperator:
     :param triggers: None where nothing is triggered.
     :param mirrors: None where the operator serves none.
     :param unserved: None where the operator watches all namespaces.
+    :param hand_over_count: returns how often this replica handed the Lease over.
     :param blind: None where the operator never renews before it has read its cluster.
     """
 
@@ -52,6 +53,7 @@ class RunningOperator:
     mirrors: MirrorController | None = None
     blind: RenewalsWithoutKubernetes | None = None
     unserved: UnservedSyncerSearch | None = None
+    hand_over_count: Callable[[], int] = int
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all loops that must go on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.elector import ElectionTiming, Elector
+from lab.waiting import wait_until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
 TIMING = ElectionTiming(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
@@ -496,3 +498,32 @@ def test_a_watch_that_fails_in_whatever_way_is_taken_up_again(
     assert errors == []
     one.stop()
     over.set()
+
+
+def test_who_is_given_the_lease_takes_it_at_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Lease that is handed over names its next holder, which its watch wakes: nobody leads before."""
+    one, two = candidate(api, "one"), candidate(api, "two", replace(TIMING, retry_period_seconds=8))
+    events: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
+    monkeypatch.setattr(api, "watch", lambda *_: iter(events.get, None), raising=False)
+    one.try_acquire_or_renew()
+    two.start()
+    wait_until(lambda: two.holder == "one", "its first look", 5.0)
+    one.hand_over_to("two")
+    one.try_acquire_or_renew()
+    assert (one.may_write(), one.hand_over_count, api.spec["holderIdentity"]) == (False, 1, "two")
+    events.put({"type": "MODIFIED", "object": api.lease})
+    wait_until(two.may_write, "it to take the Lease", 5.0)
+    assert api.spec["leaseTransitions"] == 1
+    events.put(None)
+    two.stop()
+
+
+def test_only_a_holder_hands_over(api: Api) -> None:
+    """A replica that does not hold the Lease any more gives nothing away, then or later."""
+    one, two = candidate(api, "one"), candidate(api, "two")
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
+    two.hand_over_to("three")
+    one.stop()
+    two.try_acquire_or_renew()
+    assert (api.spec["holderIdentity"], two.may_write()) == ("two", True)
