@@ -96,7 +96,7 @@ class Reconciler:
             reads_each_instance=reads_each_instance,
         )
         self._derived = derived or DerivedSyncerController(access, sources, waits=reads_each_instance)
-        self.reports = SyncerReporter(cluster, self._registries[""], sources, drain_check, waiting_pods)
+        self.reports = SyncerReporter(cluster, sources, drain_check, waiting_pods)
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds
         self._reported_names: set[str] = set()
@@ -471,6 +471,23 @@ class Reconciler:
             return error
         self._undone.pop(key, None)
         return None
+
+    def result_while_waiting(
+        self, key: SyncerKey, name: str, error: RegistryError, decided: DecidedSituation | None
+    ) -> SyncerResult:
+        """Return the result that a reconcile would have if it ended now, since a registry does not answer.
+
+        :param name: the registry's name.
+        :param decided: the decision that is being carried out; None before one.
+        """
+        if decided is None:
+            return self._failed_result(key, error, self._registries[name])
+        return SyncerResult(
+            decided.syncer_object,
+            self.reports.reconcile_report(decided, PlanOutcome(), error),
+            all_differences=decided.decision.home_differences,
+            held_removals=decided.decision.brake_judgement.held_removals,
+        )
 
     def _failed_result(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
         """Return the result of a reconcile that ended early with an error."""

@@ -13,7 +13,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, is_being_deleted, key_of
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import Failing, NeverRead
+from eurekube_provider.core.registry import Failing
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.operator.conditions import (
     EUREKA_ERROR_REASONS,
@@ -100,13 +100,11 @@ class SyncerReporter:
     def __init__(
         self,
         cluster: Cluster,
-        registries: Registries,
         sources: ClusterCache,
         drain_check: DrainCheck,
         waiting_pods: Callable[[SyncerKey], Problem | None],
     ) -> None:
         self._cluster = cluster
-        self._registries = registries
         self._sources = sources
         self._drain_check = drain_check
         self._waiting_pods = waiting_pods
@@ -161,34 +159,6 @@ class SyncerReporter:
             )
         )
 
-    def result_while_changes_wait(self, decided: DecidedSituation, error: RegistryError) -> SyncerResult:
-        """Return a result whose report says that changes wait for a registry that does not answer."""
-        decision, said = decided.decision, self.reconcile_report(decided, _EMPTY_OUTCOME, error)
-        return SyncerResult(
-            decided.syncer_object,
-            said,
-            all_differences=decision.home_differences,
-            held_removals=decision.brake_judgement.held_removals,
-        )
-
-    def result_while_unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
-        """Return a result on a syncer that waits for its registry; without a report if it is not served."""
-        item = self._sources.syncers.get(*key)
-        syncer = self._sources.parse_spec_or_none(item)
-        if item is None or syncer is None or is_being_deleted(item):
-            return SyncerResult()  # what cannot be asked for, the first reconcile says
-        registry, held, registered = self._registries[name], list[Instance](), None
-        if isinstance(registry.condition(), NeverRead):
-            registered = (item.get("status") or {}).get("registered", 0)
-        else:
-            held = registry.known_instances(owner=syncer.owner(self._cluster))
-        application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
-        drain = self._drain_check.problem_sentence(key)
-        return SyncerResult(
-            item,
-            build_report(ConditionInput(application, held, desired, drain, problem_of(error), registered)),
-        )
-
     def early_end_report(
         self, item: Object, failure: Problem, registries: Registries, error: RegistryError | None = None
     ) -> SyncerReport:
@@ -202,8 +172,15 @@ class SyncerReporter:
         held = [one for there in owned.values() for one in there]
         application, desired = before.get("application", ""), before.get("desired", len(held))
         registered = None
-        if failure.reason in EUREKA_ERROR_REASONS and registries.is_worker_registry_unread:
-            held, registered = [], before.get("registered", 0)
+        if failure.reason in EUREKA_ERROR_REASONS:
+            syncer = None if is_being_deleted(item) else self._sources.parse_spec_or_none(item)
+            if syncer is not None:
+                application, desired = (
+                    syncer.application.upper(),
+                    len(self._sources.desired(syncer).instances),
+                )
+            if registries.is_worker_registry_unread:
+                held, registered = [], before.get("registered", 0)
         drain = self._drain_check.problem_sentence(key)
         return build_report(
             ConditionInput(
