@@ -23,11 +23,6 @@ from eurekube_provider.operator.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-SILENT_API_SECONDS = 5.0
-"""Seconds that the Kubernetes API may take for its first answer before Eureka's instances are renewed
-without it.
-"""
-
 POLL_SECONDS = 1.0
 """Seconds between two readings of a registry's instances."""
 
@@ -43,19 +38,6 @@ class RenewalsWithoutKubernetes:
         self._registries: Mapping[str, Registry] = {}
         self._stopped = threading.Event()
         self._has_begun = False
-
-    def start_if_api_is_silent(self, answered: threading.Event) -> None:
-        """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
-        a request and is silent.
-
-        :param answered: set once the Kubernetes API has answered.
-        """
-
-        def start_after_silence() -> None:
-            if not answered.wait(SILENT_API_SECONDS):
-                self.start()
-
-        threading.Thread(target=start_after_silence, name="silent-api", daemon=True).start()
 
     def start(self) -> None:
         """Start the renewals, unless they have begun or ended already; return at once."""
