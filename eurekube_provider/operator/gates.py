@@ -32,7 +32,6 @@ from eurekube_provider.core.gate import (
     parse_shown_by,
 )
 from eurekube_provider.core.identity import pod_and_namespace_of_id
-from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.objects import is_being_deleted, is_ready, key_of, pod_name_of_endpoint
@@ -44,6 +43,7 @@ from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH_TYPE, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import Object, SyncerKey
+from eurekube_provider.operator.loop import Loop
 from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class _PodReadings:
         }
 
 
-class GateOpener:
+class GateOpener(Loop):
     """The threads that open readiness gates; every method may be called from any thread.
 
     :param registries: the registries by the name that ``spec.eureka`` may give.
@@ -190,7 +190,6 @@ class GateOpener:
         self._computed_seconds = computed_seconds
         self._events = events
         self._changed = changed
-        self._may_write = may_write
         self._may_select = may_select
         self._is_refused = is_refused
         self._lock = threading.Lock()
@@ -202,28 +201,21 @@ class GateOpener:
         self._refused: dict[tuple[str, str], float] = {}  # when a pod's condition could not be written
         self._wanted: dict[SyncerKey, tuple[Mapping[str, Instance], DesiredInstances]] = {}  # of this look
         self._writing: set[tuple[str, str]] = set()  # the pods whose conditions are being written
-        self._stopped = threading.Event()
-        self._active_at = time.monotonic()
         self._executor = ThreadPoolExecutor(max(1, len(registries)), thread_name_prefix="gates-read")
         self._writers = ThreadPoolExecutor(MOST_CONCURRENT_WRITES, thread_name_prefix="gates-write")
-        self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
-
-    def start(self) -> None:
-        """Start the deciding thread; the sources must have synced."""
-        self._active_at = time.monotonic()
-        self._thread.start()
+        super().__init__(
+            "gates",
+            lambda: self.update_gates_of_waiting_pods() if may_write() else None,
+            lambda: SECONDS_BETWEEN_PASSES,
+            "failed to check readiness gates, leaving them as they are and retrying",
+            LONGEST_PASS_SECONDS,
+        )
 
     def stop(self) -> None:
         """Stop opening gates."""
-        self._stopped.set()
+        super().stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False, cancel_futures=True)
-
-    def liveness(self) -> list[Liveness]:
-        """Return the liveness of the deciding thread."""
-        return liveness_of_started_threads(
-            [self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS
-        )
 
     def record_decision(self, situation: SyncerSituation, decision: Decision) -> None:
         """Record the last decision on a syncer."""
@@ -271,18 +263,6 @@ class GateOpener:
             self._problems.clear()
             self._shown.clear()
             self._lapsed.clear()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(SECONDS_BETWEEN_PASSES):
-            self._active_at = time.monotonic()
-            try:
-                if self._may_write():
-                    self.update_gates_of_waiting_pods()
-            except LeadershipLost:
-                continue  # the new leader continues
-            except Exception:  # noqa: BLE001 - the thread must go on with the others
-                if not self._stopped.is_set():
-                    _log.exception("failed to check readiness gates, leaving them as they are and retrying")
 
     def update_gates_of_waiting_pods(self) -> None:
         """Decide once about each waiting pod's gate, write the conditions, and start the due readings."""

@@ -6,19 +6,16 @@ status without this watch would say what held before.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.registry import Failing, Registry, reading_error
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.loop import Loop
 from eurekube_provider.operator.reports import DecidedSituation
-
-_log = logging.getLogger(__name__)
 
 REPORT_AFTER_SECONDS = 1.0
 """Seconds that a syncer may wait for a Eureka without an answer before its status says so."""
@@ -43,7 +40,7 @@ class _Wait:
     is_reported: bool = False
 
 
-class UnresponsiveEurekaWatch:
+class UnresponsiveEurekaWatch(Loop):
     """The watch over one operator's Eurekas, on a thread of its own; any number of workers may share it.
 
     :param report: called once for each syncer that waits for a Eureka which does not answer, with its key,
@@ -66,23 +63,12 @@ class UnresponsiveEurekaWatch:
         self._lock = threading.Lock()
         self._waits: dict[SyncerKey, _Wait] = {}
         self._silent: set[str] = set()
-        self._went_round_at = time.monotonic()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="silence", daemon=True)
-
-    def start(self) -> None:
-        """Start the watching thread."""
-        self._went_round_at = time.monotonic()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop watching."""
-        self._stopped.set()
-
-    def liveness(self) -> list[Liveness]:
-        """Return the liveness of the watching thread."""
-        return liveness_of_started_threads(
-            [self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS
+        super().__init__(
+            "silence",
+            self.check_and_report,
+            lambda: CHECK_INTERVAL_SECONDS,
+            "failed to check for Eurekas that do not answer, retrying: statuses may be old",
+            LONGEST_ROUND_SECONDS,
         )
 
     def begin_wait(
@@ -126,14 +112,3 @@ class UnresponsiveEurekaWatch:
                 ):
                     one.is_reported = True
                     self._report(key, name, error, one.decided)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(CHECK_INTERVAL_SECONDS):
-            self._went_round_at = time.monotonic()
-            try:
-                self.check_and_report()
-            except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception(
-                    "failed to check for Eurekas that do not answer, retrying: statuses may be old",
-                    extra={"retry_seconds": CHECK_INTERVAL_SECONDS},
-                )
