@@ -213,15 +213,12 @@ class KubeAccess:
         access.is_in_cluster = in_cluster
         return access
 
-    def get(
-        self, path: str, query: Mapping[str, str] | None = None, timeout_seconds: float | None = None
-    ) -> dict[str, Any]:
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read an object or a list.
 
-        :param timeout_seconds: default as for :meth:`request`.
         :raises KubernetesError: the request failed; ``status_code`` is 404 where the object does not exist.
         """
-        return self.request("GET", path, query, timeout_seconds=timeout_seconds)
+        return self.request("GET", path, query)
 
     def serves_kind(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
         """Return whether the API server serves a kind, which needs no permission; True if it does not say.

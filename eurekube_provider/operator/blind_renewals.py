@@ -14,16 +14,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from functools import partial
 
 from eurekube_provider.core.identity import Cluster, cluster_name_of_owner
 from eurekube_provider.core.registry import NeverRead, Registry
 from eurekube_provider.core.wording import format_count
-from eurekube_provider.operator.loop import Loop
 from eurekube_provider.operator.registries import REGISTRY_FACTORY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+SILENT_API_SECONDS = 5.0
+"""Seconds that the Kubernetes API may take for its first answer before Eureka's instances are renewed
+without it.
+"""
 
 POLL_SECONDS = 1.0
 """Seconds between two readings of a registry's instances."""
@@ -38,15 +41,27 @@ class RenewalsWithoutKubernetes:
         self._settings = settings
         self._lock = threading.Lock()
         self._registries: Mapping[str, Registry] = {}
-        self._loops: list[Loop] = []
-        self._leading: set[str] = set()  # the registries at which renewals have begun
-        self._has_begun = False  # or ended
+        self._stopped = threading.Event()
+        self._has_begun = False
+
+    def start_if_api_is_silent(self, answered: threading.Event) -> None:
+        """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
+        a request and is silent.
+
+        :param answered: set once the Kubernetes API has answered.
+        """
+
+        def start_after_silence() -> None:
+            if not answered.wait(SILENT_API_SECONDS):
+                self.start()
+
+        threading.Thread(target=start_after_silence, name="silent-api", daemon=True).start()
 
     def start(self) -> None:
         """Start the renewals, unless they have begun or ended already; return at once."""
         settings = self._settings
         with self._lock:
-            if self._has_begun:
+            if self._stopped.is_set() or self._has_begun:
                 return
             self._has_begun = True
             if settings.cluster_name is None:
@@ -69,15 +84,12 @@ class RenewalsWithoutKubernetes:
             }
             for name, registry in self._registries.items():
                 registry.start()
-                loop = Loop(
-                    f"blind-renewals-{name}",
-                    partial(self._renew, name, registry),
-                    lambda: POLL_SECONDS,
-                    "failed to renew instances without the Kubernetes API, retrying: they lapse if this "
-                    "goes on",
-                )
-                self._loops.append(loop)
-                loop.start()
+                threading.Thread(
+                    target=self._renew_until_stopped,
+                    args=(name, registry),
+                    name=f"blind-renewals-{name}",
+                    daemon=True,
+                ).start()
         _log.warning(
             "renewing the cluster's instances, changing nothing: the Kubernetes API does not answer",
             extra={"cluster": settings.cluster_name},
@@ -86,10 +98,8 @@ class RenewalsWithoutKubernetes:
     def stop(self) -> None:
         """Stop these renewals: this process leads with its own copy of the cluster, or another one leads."""
         with self._lock:
-            self._has_begun = True
+            self._stopped.set()
             registries, self._registries = self._registries, {}
-        for loop in self._loops:
-            loop.stop()
         for registry in registries.values():  # which may wait for a Eureka that hangs
             threading.Thread(target=registry.stop, name="blind-renewals-end", daemon=True).start()
         if registries:
@@ -115,15 +125,24 @@ class RenewalsWithoutKubernetes:
             f" shows as the cluster {self._settings.cluster_name}'s are renewed, and nothing is changed"
         )
 
-    def _renew(self, name: str, registry: Registry) -> None:
-        """Renew what one registry lists of this cluster."""
-        if isinstance(registry.condition(), NeverRead):
-            return
+    def _renew_until_stopped(self, name: str, registry: Registry) -> None:
+        """Renew what one registry lists of this cluster, every second, until stopped."""
         names = {self._settings.cluster_name, *self._settings.previous_cluster_names}
-        owners = [owner for owner in registry.owners() if cluster_name_of_owner(owner) in names]
-        there = [one for owner in owners for one in registry.known_instances(owner=owner)]
-        if name not in self._leading:
-            self._leading.add(name)
-            registry.start_leading(len(there))
-        for one in there:
-            registry.keep_registered(one)
+        has_begun = False
+        while not self._stopped.wait(POLL_SECONDS):
+            try:
+                if isinstance(registry.condition(), NeverRead):
+                    continue
+                owners = [owner for owner in registry.owners() if cluster_name_of_owner(owner) in names]
+                there = [one for owner in owners for one in registry.known_instances(owner=owner)]
+                if not has_begun:
+                    has_begun = True
+                    registry.start_leading(len(there))
+                for one in there:
+                    registry.keep_registered(one)
+            except Exception:  # noqa: BLE001 - the thread must go on
+                _log.exception(
+                    "failed to renew instances without the Kubernetes API, retrying: they lapse if this "
+                    "goes on",
+                    extra={"eureka": name, "retry_seconds": POLL_SECONDS},
+                )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +28,7 @@ class Loop:
         task: Callable[[], object],
         pause_seconds: Callable[[], float],
         failure: str,
-        longest_seconds: float = math.inf,
+        longest_seconds: float,
     ) -> None:
         self._task, self._pause_seconds = task, pause_seconds
         self._failure, self._longest_seconds = failure, longest_seconds

@@ -70,11 +70,6 @@ _log = logging.getLogger("eurekube_provider.operator")
 API_RETRY_SECONDS = 2.0
 """Seconds until a start asks the Kubernetes API again, which did not answer."""
 
-FIRST_API_ANSWER_SECONDS = 5.0
-"""Seconds that the Kubernetes API may take for its first answer, before instances are renewed without it: a
-frozen API accepts a request and is silent.
-"""
-
 _SECONDS_BETWEEN_UNREAD_WARNINGS = 10.0
 """Seconds between two log lines on what a start still waits for."""
 
@@ -573,14 +568,15 @@ def _wait_for_cluster_identity(
     blind: RenewalsWithoutKubernetes | None,
 ) -> Cluster | None:
     """Return the cluster's identity, however late the API server answers; None when asked to stop."""
-    timeout_seconds: float | None = FIRST_API_ANSWER_SECONDS
+    answered = threading.Event()
+    if blind:
+        blind.start_if_api_is_silent(answered)
     settles_at = -math.inf  # until then a denial may be that of an API server which has just started
     while True:
         try:
-            namespace = access.get(NAMESPACES.path(name="kube-system"), timeout_seconds=timeout_seconds)
-            uid = str(namespace["metadata"]["uid"])
+            uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
+            answered.set()
         except KubernetesError as error:
-            timeout_seconds = None
             if is_api_unavailable(error):
                 settles_at = time.monotonic() + API_RETRY_SECONDS + DENIAL_SETTLE_SECONDS
             if error.status_code in (401, 403) and time.monotonic() >= settles_at:
