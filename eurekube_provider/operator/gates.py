@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.decision import Decision, SyncerSituation, SyncerState
@@ -47,8 +46,6 @@ from eurekube_provider.operator.loop import Loop
 from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 SECONDS_BETWEEN_PASSES = 1.0
 """Seconds between two checks of the pods that wait for their gate."""
@@ -272,44 +269,38 @@ class GateOpener(Loop):
         # All of them first: a pod that comes between is on no dead node.
         waiting = self._sources.gated_pods.waiting_pods()
         held = self._sources.gated_pods.waiting_pods_on_ready_nodes()
-        views = {key_of(pod): self._log_error_of_pod(pod, self._views_of_pod) for pod, _ in held}
-        failed = {str(pod["metadata"]["uid"]) for pod, _ in held if views[key_of(pod)] is None}
-        with self._lock:
-            needed = {reading_key for reading_key in self._shown if reading_key[1] in failed}
-        needed |= {one for them in views.values() for _, one in them or () if one is not None}
+        reached = {key_of(pod) for pod, _ in held}
+        for pod in waiting:
+            if key_of(pod) not in reached:
+                self._start_write_of_changed_condition(pod, _NODE_NOT_READY_DECISION, None)
+        needed = set[ReadingKey]()
+        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
+        unread = self._sources.unread_namespaces()
+        for pod, held_seconds in held:
+            try:
+                views = self._views_of_pod(pod)
+                needed |= {one for _, one in views if one is not None}
+                if not views and any(self._may_select(one, key_of(pod)[0]) for one in unread):
+                    continue  # a syncer that wants it may be in a namespace that was not read
+                step = self._decide(pod, views, held_seconds)
+            except Exception:  # noqa: BLE001 - whatever it was, the others must be decided about
+                _log.exception(
+                    "failed to check a pod's readiness gate, leaving it as it is and retrying",
+                    extra={"pod": "/".join(key_of(pod))},
+                )
+                with self._lock:
+                    needed |= {one for one in self._shown if one[1] == str(pod["metadata"]["uid"])}
+                continue
+            if step.syncer is not None and not step.reason.opens_gate:
+                waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
         self._start_due_readings(needed)
         self._lapsed &= {str(pod["metadata"]["uid"]) for pod in waiting}
         with self._lock:
             for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
                 del self._refused[gone]
-        for pod in waiting:
-            if key_of(pod) not in views:
-                self._start_write_of_changed_condition(pod, _NODE_NOT_READY_DECISION, None)
-        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
-        unread = self._sources.unread_namespaces()
-        for pod, held_seconds in held:
-            them = views[key_of(pod)]
-            if them is None:
-                continue
-            if not them and any(self._may_select(one, key_of(pod)[0]) for one in unread):
-                continue  # a syncer that wants it may be in a namespace that was not read
-            step = self._log_error_of_pod(pod, partial(self._decide, views=them, held_seconds=held_seconds))
-            if step is not None and step.syncer is not None and not step.reason.opens_gate:
-                waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
         self._replace_problems_and_report_changes(
             {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
         )
-
-    def _log_error_of_pod(self, pod: Object, function: Callable[[Object], T]) -> T | None:
-        """Call a function for one pod; log an error, which must not delay the gates of other pods."""
-        try:
-            return function(pod)
-        except Exception:  # noqa: BLE001 - whatever it was, the others must be decided about
-            _log.exception(
-                "failed to check a pod's readiness gate, leaving it as it is and retrying",
-                extra={"pod": "/".join(key_of(pod))},
-            )
-            return None
 
     def _decide(
         self, pod: Object, views: Iterable[tuple[GateView, ReadingKey | None]], held_seconds: float
