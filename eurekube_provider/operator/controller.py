@@ -331,16 +331,25 @@ class Controller:
             if self._gates is not None:
                 self._gates.forget(key)
             self.history.forget(key, result.completed_deletion.instances)
-        if result.report is not None and result.syncer_object is not None:
-            self._publisher.publish_reconcile(result.syncer_object, result.report, result.outcome, seconds)
-            why = result.report.synced
-            if why.reason in STUCK_SYNCER_REASONS and not is_stalled_for_reason(result.syncer_object, why):
-                self._queue.add_after(key, STALLED_RECHECK_SECONDS)
-            self.history.record_reconcile(
-                key, result.report, result.all_differences, result.outcome, result.held_removals
-            )
+        self._publish_report(key, result, seconds)
         if result.applied_spec is not None:
             self.drain_check.check_soon(result.applied_spec)
+
+    def _publish_report(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
+        """Publish the report of a result, if it has one."""
+        item, report = result.syncer_object, result.report
+        if report is None or item is None:
+            return
+        last = self.history.last.get(key)
+        self._publisher.publish_reconcile(
+            item, report, result.outcome, seconds, last.report if last else None
+        )
+        why = report.synced
+        if why.reason in STUCK_SYNCER_REASONS and not is_stalled_for_reason(item, why):
+            self._queue.add_after(key, STALLED_RECHECK_SECONDS)
+        self.history.record_reconcile(
+            key, report, result.all_differences, result.outcome, result.held_removals
+        )
 
     def _find_untaken_syncers(self, name: str) -> list[SyncerKey]:
         """Return the syncers that nobody reconciles, since their Eureka is not taken over yet."""
@@ -353,11 +362,7 @@ class Controller:
     ) -> None:
         """Publish the status of a syncer that waits for Eureka."""
         result = self._reconciler.result_while_waiting(key, name, error, decided)
-        if result.report is not None and result.syncer_object is not None:
-            self._publisher.publish(result.syncer_object, result.report)
-            self.history.record_reconcile(
-                key, result.report, result.all_differences, result.outcome, result.held_removals
-            )
+        self._publish_report(key, result, 0.0)
 
     def _owner_name(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))
