@@ -483,12 +483,16 @@ class Reconciler:
     def result_while_waiting(
         self, key: SyncerKey, name: str, error: RegistryError, decided: DecidedSituation | None
     ) -> SyncerResult:
-        """Return the result that a reconcile would have if it ended now, since a registry does not answer.
+        """Return the result that a reconcile would have if it ended now, since a registry does not answer;
+        an empty one for a syncer of which only its first reconcile says what it asks for.
 
         :param name: the registry's name.
         :param decided: the decision that is being carried out; None before one.
         """
         if decided is None:
+            item = self._sources.syncers.get(*key)
+            if item is None or is_being_deleted(item) or self._sources.parse_spec_or_none(item) is None:
+                return SyncerResult()
             return self._failed_result(key, error, self._registries[name])
         return SyncerResult(
             decided.syncer_object,
