@@ -189,7 +189,6 @@ class Reconciler:
         """Forget all that only the leader must remember, since another replica leads."""
         self._brake.on_leadership_lost()
         self._derived.on_leadership_lost()
-        self._reader.on_leadership_lost()
         self._undone.clear()  # which counts again for each replica that leads
 
     def _prepare_registry_changes(self, decided: DecidedSituation) -> bool:

@@ -425,6 +425,7 @@ class StatusPublisher:
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
         self._statuses = statuses
+        self.forget, self.on_leadership_lost = statuses.forget, statuses.on_leadership_lost
 
     def publish_reconcile(
         self,
@@ -477,11 +478,3 @@ class StatusPublisher:
             )
         if ended.left_behind_note:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)
-
-    def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
-        self._statuses.forget(key)
-
-    def on_leadership_lost(self) -> None:
-        """Forget all reports: another replica reports from now on."""
-        self._statuses.on_leadership_lost()
