@@ -460,9 +460,9 @@ class StatusPublisher:
                 self._events.record_instance_count(
                     syncer, reason, done[action], f"of {report.application} {verb}"
                 )
-        for reason, problem in report.problems.items():
-            if reason not in _REASONS_WITHOUT_EVENT:
-                self._events.record(syncer, EventType.WARNING, reason, problem.text)
+        for kind, problem in report.problems.items():
+            if kind not in _REASONS_WITHOUT_EVENT:
+                self._events.record(syncer, EventType.WARNING, kind, problem.text)
         was_unreachable = before is not None and Reason.EUREKA_UNREACHABLE in before.problems
         if was_unreachable and Reason.EUREKA_UNREACHABLE not in report.problems:
             self._events.record(
