@@ -340,10 +340,7 @@ class Controller:
         item, report = result.syncer_object, result.report
         if report is None or item is None:
             return
-        last = self.history.last.get(key)
-        self._publisher.publish_reconcile(
-            item, report, result.outcome, seconds, last.report if last else None
-        )
+        self._publisher.publish_reconcile(item, report, result.outcome, seconds)
         why = report.synced
         if why.reason in STUCK_SYNCER_REASONS and not is_stalled_for_reason(item, why):
             self._queue.add_after(key, STALLED_RECHECK_SECONDS)

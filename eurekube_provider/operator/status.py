@@ -425,20 +425,14 @@ class StatusPublisher:
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
         self._statuses = statuses
-        self.forget, self.on_leadership_lost = statuses.forget, statuses.on_leadership_lost
+        self._cut_off: set[SyncerKey] = set()
 
     def publish_reconcile(
-        self,
-        syncer: Mapping[str, Any],
-        report: SyncerReport,
-        outcome: PlanOutcome,
-        seconds: float,
-        before: SyncerReport | None,
+        self, syncer: Mapping[str, Any], report: SyncerReport, outcome: PlanOutcome, seconds: float
     ) -> None:
         """Report one reconcile and its changes in the status, Events and the log.
 
         :param seconds: how long it took.
-        :param before: the report of the last reconcile; None where this replica made none.
         """
         done = Counter(change.action for change in outcome.done)
         if outcome.done:
@@ -460,11 +454,18 @@ class StatusPublisher:
                 self._events.record_instance_count(
                     syncer, reason, done[action], f"of {report.application} {verb}"
                 )
-        for kind, problem in report.problems.items():
-            if kind not in _REASONS_WITHOUT_EVENT:
-                self._events.record(syncer, EventType.WARNING, kind, problem.text)
-        was_unreachable = before is not None and Reason.EUREKA_UNREACHABLE in before.problems
-        if was_unreachable and Reason.EUREKA_UNREACHABLE not in report.problems:
+        self.publish(syncer, report)
+
+    def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
+        """Queue a syncer's status and Events for writing."""
+        key = key_of(syncer)
+        for reason, problem in report.problems.items():
+            if reason not in _REASONS_WITHOUT_EVENT:
+                self._events.record(syncer, EventType.WARNING, reason, problem.text)
+        if Reason.EUREKA_UNREACHABLE in report.problems:
+            self._cut_off.add(key)
+        elif key in self._cut_off:
+            self._cut_off.discard(key)
             self._events.record(
                 syncer, EventType.NORMAL, SyncerEvent.EUREKA_REACHABLE, "Eureka answers again"
             )
@@ -478,3 +479,13 @@ class StatusPublisher:
             )
         if ended.left_behind_note:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)
+
+    def forget(self, key: SyncerKey) -> None:
+        """Forget a syncer that was deleted."""
+        self._statuses.forget(key)
+        self._cut_off.discard(key)
+
+    def on_leadership_lost(self) -> None:
+        """Forget all reports: another replica reports from now on."""
+        self._statuses.on_leadership_lost()
+        self._cut_off.clear()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     MIRROR_SLICE_MANAGER,
@@ -59,22 +60,38 @@ class MirrorObjects:
         self.services = make_group(SERVICES, partial(self._update_table, self._services), MIRROR_LABEL)
         is_ours = f"{SLICE_MANAGED_BY_LABEL}={MIRROR_SLICE_MANAGER}"
         self.slices = make_group(ENDPOINT_SLICES, partial(self._update_table, self._slices), is_ours)
-        groups = (self.mirrors, self.services, self.slices)
-        self._all = ReflectorGroup(one for group in groups for one in group.reflectors)
-        self.start, self.stop = self._all.start, self._all.stop
-        self.retry_now, self.liveness = self._all.retry_now, self._all.liveness
+        self._groups = (self.mirrors, self.services, self.slices)
+
+    def start(self) -> None:
+        """Start to list and watch the mirrors, their Services and their EndpointSlices."""
+        for group in self._groups:
+            group.start()
+
+    def stop(self) -> None:
+        """Stop reporting changes."""
+        for group in self._groups:
+            group.stop()
+
+    def retry_now(self) -> None:
+        """List and watch again at once where a retry is pending, since the API server answers again."""
+        for group in self._groups:
+            group.retry_now()
 
     @property
     def are_listed(self) -> bool:
         """True if all objects that may be read were listed."""
-        return self._all.is_synced_or_forbidden
+        return all(group.is_synced_or_forbidden for group in self._groups)
 
     def are_listed_in(self, namespace: str) -> bool:
         """Return whether all objects of a namespace were listed: the operator writes nothing there before.
 
         A namespace that may not be read, most likely since it was deleted, delays no other.
         """
-        return self._all.find_unsynced(namespace) is None
+        return all(group.find_unsynced(namespace) is None for group in self._groups)
+
+    def liveness(self) -> list[Liveness]:
+        """Return the liveness of the reflectors' threads."""
+        return [loop for group in self._groups for loop in group.liveness()]
 
     def mirror_keys(self) -> list[MirrorKey]:
         """Return the keys of all mirrors."""
