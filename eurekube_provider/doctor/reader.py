@@ -44,13 +44,9 @@ from eurekube_provider.kube.access import (
     KubeAccess,
     namespace_exists,
 )
+from eurekube_provider.operator.identity_check import CheckVerdict
 from eurekube_provider.operator.registries import zookeeper_servers
-from eurekube_provider.operator.selfcheck import (
-    INSTALL_CRDS_COMMAND,
-    CheckVerdict,
-    check_eureka,
-    check_zookeeper,
-)
+from eurekube_provider.operator.selfcheck import INSTALL_CRDS_COMMAND, check_eureka, check_zookeeper
 from eurekube_provider.operator.settings import Settings
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ try:
         from eurekube_provider.kube.syncer_guard import uninstall_refusal
         from eurekube_provider.operator import selfcheck
         from eurekube_provider.operator.dry_run import RunReport, to_json_text
+        from eurekube_provider.operator.identity_check import CheckVerdict
         from eurekube_provider.operator.run import run
         from eurekube_provider.operator.settings import Settings, add_setting_flags, load_settings
 except MissingExtra as missing:
@@ -105,7 +106,7 @@ def run_with_options(options: argparse.Namespace) -> int:
             if options.output == "json"
             else printable_lines(selfcheck.format_results(findings))
         )
-        return int(any(finding.verdict is selfcheck.CheckVerdict.WARNING for finding in findings))
+        return int(any(finding.verdict is CheckVerdict.WARNING for finding in findings))
     if options.check_removal:
         return _print_reason_not_to_uninstall(settings)
     if options.without_lease:

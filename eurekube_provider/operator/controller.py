@@ -88,7 +88,7 @@ class Controller:
         self._previous_names = previous_cluster_names
         self._gates = gates
         self._unresponsive = UnresponsiveEurekaWatch(
-            registries, self._report_unresponsive_eureka, self.enqueue_syncers_of_eureka
+            registries, self._report_wait, self.enqueue_syncers_of_eureka, self._find_untaken_syncers
         )
         self._busy_since: dict[str, float] = {}
         self._workers = [
@@ -105,7 +105,6 @@ class Controller:
         self._term = 0
         self._leads = self._stands_by = False
         self._taken_over: set[str] = set()
-        self._reported_unresponsive: set[SyncerKey] = set()
         queue.divide_into_groups(registries, self.worker_group_of)
 
     def start(self) -> None:
@@ -131,7 +130,8 @@ class Controller:
         """Begin no reconcile until :meth:`lead`; return True once all that were begun have ended."""
         with self._terms:
             self._leads = False
-            return self._queue.pause_and_check_idle()
+        self._unresponsive.end_all_waits()
+        return self._queue.pause_and_check_idle()
 
     def start_renewals(self) -> None:
         """Begin to renew the instances of all syncers, before the first reconcile; return at once.
@@ -144,7 +144,6 @@ class Controller:
             self._term += 1
             self._leads = self._stands_by = False
             self._taken_over.clear()
-            self._reported_unresponsive.clear()
             for name in self._registries:
                 threading.Thread(
                     target=self._start_renewals_at_eureka,
@@ -293,33 +292,20 @@ class Controller:
                 )
             finally:
                 self._busy_since.pop(name, None)
+                self._unresponsive.end_wait(key)
                 self.history.count_reconcile_result(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
     def _reconcile_or_queue_retry(self, key: SyncerKey, group: str, started: float) -> bool:
         """Reconcile one syncer and report the result; return True if it failed and was queued again."""
-        reports = self._reconciler.reports
-        with self._unresponsive.report_while_waiting(
-            key,
-            [group],
-            lambda error: self._publish_report_while_waiting(
-                key, reports.result_while_unresponsive(key, group, error)
-            ),
-        ):
-            decided = self._reconciler.decide(key, group)
-        if isinstance(decided, DecidedSituation):
+        self._unresponsive.begin_wait(key, (group,))
+        result = self._reconciler.decide(key, group)
+        if isinstance(result, DecidedSituation):
             if self._gates is not None:
-                self._gates.record_decision(decided.situation, decided.decision)
-            with self._unresponsive.report_while_waiting(
-                key,
-                decided.changed_registry_names,
-                lambda error: self._publish_report_while_waiting(
-                    key, reports.result_while_changes_wait(decided, error)
-                ),
-            ):
-                result = self._reconciler.carry_out(decided)
-        else:
-            result = decided
+                self._gates.record_decision(result.situation, result.decision)
+            self._unresponsive.begin_wait(key, result.changed_registry_names, result)
+            result = self._reconciler.carry_out(result)
+        self._unresponsive.end_wait(key)
         self._queue_and_publish_result(key, result, time.monotonic() - started)
         if result.error is None:
             self._queue.forget_failures(key)
@@ -345,38 +331,35 @@ class Controller:
             if self._gates is not None:
                 self._gates.forget(key)
             self.history.forget(key, result.completed_deletion.instances)
-        if result.report is not None and result.syncer_object is not None:
-            self._publisher.publish_reconcile(result.syncer_object, result.report, result.outcome, seconds)
-            why = result.report.synced
-            if why.reason in STUCK_SYNCER_REASONS and not is_stalled_for_reason(result.syncer_object, why):
-                self._queue.add_after(key, STALLED_RECHECK_SECONDS)
-            self.history.record_reconcile(
-                key, result.report, result.all_differences, result.outcome, result.held_removals
-            )
+        self._publish_report(key, result, seconds)
         if result.applied_spec is not None:
             self.drain_check.check_soon(result.applied_spec)
 
-    def _report_unresponsive_eureka(self, name: str, error: RegistryError) -> None:
-        """Report in the statuses of a Eureka's syncers that it is silent, while nobody reconciles them."""
+    def _publish_report(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
+        """Publish the report of a result, if it has one."""
+        item, report = result.syncer_object, result.report
+        if report is None or item is None:
+            return
+        self._publisher.publish_reconcile(item, report, result.outcome, seconds)
+        why = report.synced
+        if why.reason in STUCK_SYNCER_REASONS and not is_stalled_for_reason(item, why):
+            self._queue.add_after(key, STALLED_RECHECK_SECONDS)
+        self.history.record_reconcile(
+            key, report, result.all_differences, result.outcome, result.held_removals
+        )
+
+    def _find_untaken_syncers(self, name: str) -> list[SyncerKey]:
+        """Return the syncers that nobody reconciles, since their Eureka is not taken over yet."""
         with self._terms:
             waits = self._leads and name not in self._taken_over
-        for key in self._sources.syncers_at_eureka_or_being_deleted(name) if waits else ():
-            with self._terms:  # held, so that no reconcile is overtaken
-                if not self._leads or name in self._taken_over:
-                    return
-                if key not in self._reported_unresponsive:
-                    self._reported_unresponsive.add(key)
-                    self._publish_report_while_waiting(
-                        key, self._reconciler.reports.result_while_unresponsive(key, name, error)
-                    )
+        return self._sources.syncers_at_eureka_or_being_deleted(name) if waits else []
 
-    def _publish_report_while_waiting(self, key: SyncerKey, result: SyncerResult) -> None:
-        """Publish the status of a syncer whose reconcile waits for Eureka."""
-        if result.report is not None and result.syncer_object is not None:
-            self._publisher.publish(result.syncer_object, result.report)
-            self.history.record_reconcile(
-                key, result.report, result.all_differences, result.outcome, result.held_removals
-            )
+    def _report_wait(
+        self, key: SyncerKey, name: str, error: RegistryError, decided: DecidedSituation | None
+    ) -> None:
+        """Publish the status of a syncer that waits for Eureka."""
+        result = self._reconciler.result_while_waiting(key, name, error, decided)
+        self._publish_report(key, result, 0.0)
 
     def _owner_name(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import PODS, KubeAccess, list_objects_by_name
 from eurekube_provider.kube.rate_limiter import LONGEST_WAIT_FOR_URGENT_SECONDS
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
@@ -79,9 +79,10 @@ class DrainCheck:
         self._changed = changed
         self._wait_quiet = wait_quiet
         self._sources = sources
-        self._condition = threading.Condition()
-        self._is_stopped = False
-        self._due: dict[SyncerKey, tuple[float, Syncer]] = {}
+        self._queue: WorkQueue[SyncerKey] = WorkQueue()
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._specs: dict[SyncerKey, Syncer] = {}
         self._known: dict[SyncerKey, dict[PodNameAndAddress, PodDrainFinding]] = {}
         self._problems: dict[SyncerKey, str] = {}
         self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
@@ -93,9 +94,8 @@ class DrainCheck:
 
     def stop(self) -> None:
         """Stop checking pods."""
-        with self._condition:
-            self._is_stopped = True
-            self._condition.notify()
+        self._stopped.set()
+        self._queue.close()
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the checking thread."""
@@ -106,11 +106,8 @@ class DrainCheck:
         if not self._needed_seconds:
             return
         key = (syncer.namespace, syncer.name)
-        with self._condition:
-            if not self._due:
-                self._condition.notify()
-            at, _ = self._due.get(key, (time.monotonic() + CHECK_DELAY_SECONDS, None))
-            self._due[key] = (at, syncer)
+        self._specs[key] = syncer
+        self._queue.add_after(key, CHECK_DELAY_SECONDS)
 
     def check_now(self, syncer: Syncer) -> None:
         """Check the pods behind a syncer now.
@@ -135,7 +132,7 @@ class DrainCheck:
         problem = join_sentences(list(dict.fromkeys(filter(None, found))))
         if self._sources.syncers.get(*key) is None:
             return
-        with self._condition:
+        with self._lock:
             before = self._problems.get(key)
             self._known[key], self._problems[key] = known, problem
         if problem != before:
@@ -145,26 +142,26 @@ class DrainCheck:
         """Return why callers lose calls when the pods behind a syncer end: empty where they lose none, None
         before the first check.
         """
-        with self._condition:
+        with self._lock:
             return self._problems.get(key) if self._needed_seconds else ""
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
-        with self._condition:
-            for table in (self._due, self._known, self._problems):
+        with self._lock:
+            for table in (self._specs, self._known, self._problems):
                 table.pop(key, None)
 
     def on_leadership_lost(self) -> None:
         """Forget all findings: another replica checks from now on."""
-        with self._condition:
-            for table in (self._due, self._known, self._problems):
+        with self._lock:
+            for table in (self._specs, self._known, self._problems):
                 table.clear()
 
     def _run(self) -> None:
-        while (syncer := self._wait_for_due_syncer()) is not None:
-            key = (syncer.namespace, syncer.name)
+        while (key := self._queue.get()) is not None:
             try:
-                self.check_now(syncer)
+                if (syncer := self._specs.get(key)) is not None:
+                    self.check_now(syncer)
             except Exception as error:  # noqa: BLE001 - the thread must go on, also with this syncer
                 is_expected = isinstance(error, KubernetesError)
                 _log.log(
@@ -173,33 +170,17 @@ class DrainCheck:
                     extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
                     exc_info=not is_expected,
                 )
-                with self._condition:
-                    self._due.setdefault(key, (time.monotonic() + RETRY_SECONDS, syncer))
-
-    def _wait_for_due_syncer(self) -> Syncer | None:
-        """Wait for the next syncer whose check is due; return None once the check is stopped."""
-        with self._condition:
-            while not self._is_stopped:
-                now = time.monotonic()
-                for key, (at, syncer) in self._due.items():
-                    if at <= now:
-                        del self._due[key]
-                        return syncer
-                # Later syncers are not due before these: a wake-up for each would take time from other
-                # threads.
-                next_at = min((at for at, _ in self._due.values()), default=None)
-                self._condition.wait(None if next_at is None else min(next_at - now, CHECK_DELAY_SECONDS))
-            return None
+                self._queue.add_after(key, RETRY_SECONDS)
+            self._queue.done(key)
 
     def _finding_of_pod(self, key: SyncerKey, pod: PodNameAndAddress, syncer: Syncer) -> PodDrainFinding:
         """Return the finding on a pod, which is read once, since its spec cannot change."""
-        with self._condition:
+        with self._lock:
             if known := self._known.get(key, {}).get(pod):
                 return known
         self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
         found = list_objects_by_name(self._access, PODS, pod[0], syncer.selector.namespace)
-        with self._condition:
-            self._condition.wait_for(lambda: self._is_stopped, SECONDS_BETWEEN_POD_READS)
+        self._stopped.wait(SECONDS_BETWEEN_POD_READS)
         return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()
 
 

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.wording import format_count
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.conditions import SyncerReport
+from eurekube_provider.operator.conditions import EUREKA_ERROR_REASONS, SyncerReport
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.status import StatusWriter
 
 if TYPE_CHECKING:
     from eurekube_provider.core.mirror_conditions import MirrorReport
@@ -42,15 +40,7 @@ lists: other replicas may just have changed something.
 LONGEST_FINAL_WRITE_SECONDS_OF_ONCE = 60.0
 """Most seconds that ``--once`` waits at its end for its statuses and Events: nobody writes them later."""
 
-_FAILURE_REASONS = frozenset(
-    {
-        Reason.EUREKA_UNREACHABLE,
-        Reason.EUREKA_DENIED,
-        Reason.EUREKA_REJECTED,
-        Reason.KUBERNETES_ERROR,
-        Reason.FAILED,
-    }
-)
+_FAILURE_REASONS = EUREKA_ERROR_REASONS | {Reason.KUBERNETES_ERROR, Reason.FAILED}
 """Reasons of Synced after a reconcile that failed; every other reason describes the syncer itself."""
 
 _NOT_RECONCILED_PROBLEM = Problem("NotLookedAt", "it could not be looked at; the log says why")
@@ -116,7 +106,7 @@ class RunReport:
         self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
         self._entries: dict[str, dict[str, PlanAndOutcome]] = {}
-        self._reports: dict[SyncerKey, SyncerReport] = {}
+        self._reports: Mapping[SyncerKey, SyncerReport] = {}
         self._mirrors: dict[MirrorKey, RecordedMirror] = {}
 
     def record_plan(self, plan: Plan, owner: str, name: str, outcome: PlanOutcome) -> None:
@@ -145,11 +135,6 @@ class RunReport:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
             _log.info("dry run: planned a mirror's writes, making none", extra=extra)
 
-    def record_report(self, key: SyncerKey, report: SyncerReport) -> None:
-        """Record the report of one reconcile of a syncer."""
-        with self._lock:
-            self._reports[key] = report
-
     @property
     def has_failed(self) -> bool:
         """True if a change or a reconcile failed, or if a syncer or mirror was not reconciled."""
@@ -165,17 +150,19 @@ class RunReport:
     def print(
         self,
         owners: Mapping[SyncerKey, str],
+        reports: Mapping[SyncerKey, SyncerReport],
         deleted: frozenset[SyncerKey] = frozenset(),
         mirrors: Iterable[MirrorKey] = (),
     ) -> None:
         """Print every plan, its outcome, and the faults of syncers and mirrors.
 
         :param owners: the owner of each syncer that should have been reconciled.
+        :param reports: the report of each syncer's last reconcile.
         :param deleted: syncers that were deleted, and waited for an operator to remove their finalizer.
         :param mirrors: mirrors that should have been reconciled.
         """
         with self._lock:
-            self._deleted = deleted
+            self._reports, self._deleted = reports, deleted
             self._keys = {owner: key for key, owner in owners.items()}
             self._was_printed = True
             every = sorted({*self._keys, *self._entries})
@@ -328,19 +315,6 @@ class RecordingRegistry:
 
 def _do_nothing(*_: object) -> None:
     """Do nothing, in place of a registry's method in a dry run."""
-
-
-class RecordingStatusWriter(StatusWriter):
-    """A status writer that also records each syncer's report in a run report."""
-
-    def __init__(self, access: KubeAccess, run_report: RunReport) -> None:
-        super().__init__(access)
-        self._run_report = run_report
-
-    def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
-        """Record a syncer's report, then write its status, which a dry run's access does not send."""
-        self._run_report.record_report(key_of(syncer), report)
-        super().queue_report(syncer, report)
 
 
 def to_json_text(value: Mapping[str, Any] | Iterable[Any]) -> str:

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.decision import Decision, SyncerSituation, SyncerState
@@ -32,7 +31,6 @@ from eurekube_provider.core.gate import (
     parse_shown_by,
 )
 from eurekube_provider.core.identity import pod_and_namespace_of_id
-from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.objects import is_being_deleted, is_ready, key_of, pod_name_of_endpoint
@@ -44,11 +42,10 @@ from eurekube_provider.core.wording import format_count, format_list
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH_TYPE, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import Object, SyncerKey
+from eurekube_provider.operator.loop import Loop
 from eurekube_provider.operator.sources import ClusterCache
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 SECONDS_BETWEEN_PASSES = 1.0
 """Seconds between two checks of the pods that wait for their gate."""
@@ -161,7 +158,7 @@ class _PodReadings:
         }
 
 
-class GateOpener:
+class GateOpener(Loop):
     """The threads that open readiness gates; every method may be called from any thread.
 
     :param registries: the registries by the name that ``spec.eureka`` may give.
@@ -190,7 +187,6 @@ class GateOpener:
         self._computed_seconds = computed_seconds
         self._events = events
         self._changed = changed
-        self._may_write = may_write
         self._may_select = may_select
         self._is_refused = is_refused
         self._lock = threading.Lock()
@@ -202,28 +198,21 @@ class GateOpener:
         self._refused: dict[tuple[str, str], float] = {}  # when a pod's condition could not be written
         self._wanted: dict[SyncerKey, tuple[Mapping[str, Instance], DesiredInstances]] = {}  # of this look
         self._writing: set[tuple[str, str]] = set()  # the pods whose conditions are being written
-        self._stopped = threading.Event()
-        self._active_at = time.monotonic()
         self._executor = ThreadPoolExecutor(max(1, len(registries)), thread_name_prefix="gates-read")
         self._writers = ThreadPoolExecutor(MOST_CONCURRENT_WRITES, thread_name_prefix="gates-write")
-        self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
-
-    def start(self) -> None:
-        """Start the deciding thread; the sources must have synced."""
-        self._active_at = time.monotonic()
-        self._thread.start()
+        super().__init__(
+            "gates",
+            lambda: self.update_gates_of_waiting_pods() if may_write() else None,
+            lambda: SECONDS_BETWEEN_PASSES,
+            "failed to check readiness gates, leaving them as they are and retrying",
+            LONGEST_PASS_SECONDS,
+        )
 
     def stop(self) -> None:
         """Stop opening gates."""
-        self._stopped.set()
+        super().stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False, cancel_futures=True)
-
-    def liveness(self) -> list[Liveness]:
-        """Return the liveness of the deciding thread."""
-        return liveness_of_started_threads(
-            [self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS
-        )
 
     def record_decision(self, situation: SyncerSituation, decision: Decision) -> None:
         """Record the last decision on a syncer."""
@@ -272,18 +261,6 @@ class GateOpener:
             self._shown.clear()
             self._lapsed.clear()
 
-    def _run(self) -> None:
-        while not self._stopped.wait(SECONDS_BETWEEN_PASSES):
-            self._active_at = time.monotonic()
-            try:
-                if self._may_write():
-                    self.update_gates_of_waiting_pods()
-            except LeadershipLost:
-                continue  # the new leader continues
-            except Exception:  # noqa: BLE001 - the thread must go on with the others
-                if not self._stopped.is_set():
-                    _log.exception("failed to check readiness gates, leaving them as they are and retrying")
-
     def update_gates_of_waiting_pods(self) -> None:
         """Decide once about each waiting pod's gate, write the conditions, and start the due readings."""
         if not self._sources.is_synced_or_forbidden:
@@ -292,44 +269,38 @@ class GateOpener:
         # All of them first: a pod that comes between is on no dead node.
         waiting = self._sources.gated_pods.waiting_pods()
         held = self._sources.gated_pods.waiting_pods_on_ready_nodes()
-        views = {key_of(pod): self._log_error_of_pod(pod, self._views_of_pod) for pod, _ in held}
-        failed = {str(pod["metadata"]["uid"]) for pod, _ in held if views[key_of(pod)] is None}
-        with self._lock:
-            needed = {reading_key for reading_key in self._shown if reading_key[1] in failed}
-        needed |= {one for them in views.values() for _, one in them or () if one is not None}
+        reached = {key_of(pod) for pod, _ in held}
+        for pod in waiting:
+            if key_of(pod) not in reached:
+                self._start_write_of_changed_condition(pod, _NODE_NOT_READY_DECISION, None)
+        needed = set[ReadingKey]()
+        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
+        unread = self._sources.unread_namespaces()
+        for pod, held_seconds in held:
+            try:
+                views = self._views_of_pod(pod)
+                needed |= {one for _, one in views if one is not None}
+                if not views and any(self._may_select(one, key_of(pod)[0]) for one in unread):
+                    continue  # a syncer that wants it may be in a namespace that was not read
+                step = self._decide(pod, views, held_seconds)
+            except Exception:  # noqa: BLE001 - whatever it was, the others must be decided about
+                _log.exception(
+                    "failed to check a pod's readiness gate, leaving it as it is and retrying",
+                    extra={"pod": "/".join(key_of(pod))},
+                )
+                with self._lock:
+                    needed |= {one for one in self._shown if one[1] == str(pod["metadata"]["uid"])}
+                continue
+            if step.syncer is not None and not step.reason.opens_gate:
+                waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
         self._start_due_readings(needed)
         self._lapsed &= {str(pod["metadata"]["uid"]) for pod in waiting}
         with self._lock:
             for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
                 del self._refused[gone]
-        for pod in waiting:
-            if key_of(pod) not in views:
-                self._start_write_of_changed_condition(pod, _NODE_NOT_READY_DECISION, None)
-        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateDecision]]] = {}
-        unread = self._sources.unread_namespaces()
-        for pod, held_seconds in held:
-            them = views[key_of(pod)]
-            if them is None:
-                continue
-            if not them and any(self._may_select(one, key_of(pod)[0]) for one in unread):
-                continue  # a syncer that wants it may be in a namespace that was not read
-            step = self._log_error_of_pod(pod, partial(self._decide, views=them, held_seconds=held_seconds))
-            if step is not None and step.syncer is not None and not step.reason.opens_gate:
-                waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
         self._replace_problems_and_report_changes(
             {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
         )
-
-    def _log_error_of_pod(self, pod: Object, function: Callable[[Object], T]) -> T | None:
-        """Call a function for one pod; log an error, which must not delay the gates of other pods."""
-        try:
-            return function(pod)
-        except Exception:  # noqa: BLE001 - whatever it was, the others must be decided about
-            _log.exception(
-                "failed to check a pod's readiness gate, leaving it as it is and retrying",
-                extra={"pod": "/".join(key_of(pod))},
-            )
-            return None
 
     def _decide(
         self, pod: Object, views: Iterable[tuple[GateView, ReadingKey | None]], held_seconds: float

@@ -60,10 +60,6 @@ class NextOwnerSearch:
         """End the wait for the pods or nodes that a syncer needs."""
         self._unread.pop(key, None)
 
-    def on_leadership_lost(self) -> None:
-        """End the waits for all syncers, since another replica leads."""
-        self._unread.clear()
-
     def find_next_owners(
         self, key: SyncerKey, given_up: Mapping[str, Sequence[Instance]]
     ) -> dict[RegistryAndKey, NextOwner] | None:

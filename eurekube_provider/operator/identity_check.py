@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import (
@@ -40,20 +41,30 @@ ReadInstances = Callable[[Iterable[InstanceKey]], list[Instance]]
 """Callback that reads instances past the servers' caches, and leaves out instances that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class NameFinding:
-    """A finding about a name.
+class CheckVerdict(StrEnum):
+    """The verdict of one check."""
 
-    :ivar check: ``name`` for the cluster's or an operator's name, or ``namespace``.
-    :ivar subject: the name that the finding is about.
-    :ivar state_and_remedy: the present state, and the remedy.
-    :ivar is_warning: True for a warning, False for a mere note.
+    OK = "ok"
+    NOTE = "note"
+    """Worth knowing, without anything to do."""
+    WARNING = "warning"
+    """A fault that hampers the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check.
+
+    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
+        ``zookeeper``, ``marker``, ``name`` or ``namespace``.
+    :ivar subject: the name of the object.
+    :ivar detail: the present state; for a warning also its effect, and what to do.
     """
 
     check: str
     subject: str
-    state_and_remedy: str
-    is_warning: bool = True
+    verdict: CheckVerdict
+    detail: str
 
 
 def cluster_name_findings(
@@ -63,7 +74,7 @@ def cluster_name_findings(
     instances: Sequence[Instance],
     *,
     are_all_listed: bool = True,
-) -> Iterator[NameFinding]:
+) -> Iterator[CheckResult]:
     """Yield findings on registrations under other names of the cluster, on a cluster name that another
     cluster uses, and on one that is not set.
 
@@ -89,7 +100,7 @@ def cluster_name_findings(
             " Set another --cluster-name; or, if this cluster was rebuilt and the other is gone,"
             " --take-over-cluster true"
         )
-        yield NameFinding("name", name, said)
+        yield CheckResult("name", name, CheckVerdict.WARNING, said)
     owners = [parse_owner(one.owner) for one in instances if one.metadata.get(CLUSTER_UID_KEY) == uid]
     ours = [
         one for one in owners if isinstance(one, ClusterOwner) and settings.watches_namespace(one.namespace)
@@ -112,7 +123,9 @@ def cluster_name_findings(
                 f" --previous-cluster-name {called}, which takes them over; until then those of its endpoints"
                 " are renewed, and left as they are"
             )
-        yield NameFinding("name", called, said, other not in previous and not counts[name])
+        is_unexplained = other not in previous and not counts[name]
+        verdict = CheckVerdict.WARNING if is_unexplained else CheckVerdict.NOTE
+        yield CheckResult("name", called, verdict, said)
     if settings.cluster_name is None:
         lost = format_count(counts[name]) if are_all_listed else "its instances"
         said = (
@@ -120,12 +133,12 @@ def cluster_name_findings(
             f" the Kubernetes API does not answer would renew nothing, and {lost} would"
             f" {LAPSE_TIME_TEXT}. --cluster-name {name} changes nothing else"
         )
-        yield NameFinding("name", name, said, is_warning=False)
+        yield CheckResult("name", name, CheckVerdict.NOTE, said)
 
 
 def unrenewed_registration_findings(
     operator_name: str, instances: Iterable[Instance], read: ReadInstances
-) -> Iterator[NameFinding]:
+) -> Iterator[CheckResult]:
     """Yield findings on stacks' registrations that ask another operator to renew them and that nobody
     renews.
     """
@@ -144,7 +157,7 @@ def unrenewed_registration_findings(
                 f"them, and nobody has for {now - max(times):.0f} s: start one with --operator-name "
                 f"{printable(renewer)}, or run the stacks with the renewer {operator_name}"
             )
-            yield NameFinding("name", printable(renewer), said)
+            yield CheckResult("name", printable(renewer), CheckVerdict.WARNING, said)
 
 
 def name_and_namespace_findings(
@@ -155,7 +168,7 @@ def name_and_namespace_findings(
     read: ReadInstances,
     *,
     are_all_listed: bool = True,
-) -> Iterator[NameFinding]:
+) -> Iterator[CheckResult]:
     """Yield all findings on names and namespaces; none where the cluster does not answer, which other checks
     report.
 
@@ -173,7 +186,7 @@ def name_and_namespace_findings(
     except KubernetesError as error:
         if error.status_code not in (403, 404):  # which the check of rights says, or there is none
             said = f"what the Lease remembers cannot be read: {error}"
-            yield NameFinding("name", "/".join(lease), said)
+            yield CheckResult("name", "/".join(lease), CheckVerdict.WARNING, said)
     yield from cluster_name_findings(settings, uid, notes, instances, are_all_listed=are_all_listed)
     yield from unrenewed_registration_findings(settings.operator_name, instances, read)
     if settings.watch_namespaces:
@@ -188,7 +201,7 @@ def _namespace_findings(
     notes: LeaseNotes,
     instances: Sequence[Instance],
     read: ReadInstances,
-) -> Iterator[NameFinding]:
+) -> Iterator[CheckResult]:
     """Yield findings on watched namespaces that do not exist, and on syncers that no operator would serve."""
     items = []
     try:
@@ -196,13 +209,13 @@ def _namespace_findings(
     except KubernetesError as error:
         if error.status_code != 404:  # where there is no such kind, there is no syncer
             said = f"it cannot be seen whether syncers of other namespaces are served: {error}"
-            yield NameFinding("namespace", "all", said)
+            yield CheckResult("namespace", "all", CheckVerdict.WARNING, said)
     known = sorted({str(item["metadata"]["namespace"]) for item in items})
     for namespace in watched:
         if namespace not in known and not namespace_exists(access, namespace):
             near = suggest_name(namespace, known) if known else "no namespace has a syncer"
             said = f"the cluster has no such namespace: is it misspelt in --watch-namespace? {near}"
-            yield NameFinding("namespace", namespace, said)
+            yield CheckResult("namespace", namespace, CheckVerdict.WARNING, said)
     dropped_namespaces = {*notes.with_watched_namespaces(tuple(watched), known).dropped_namespaces}
     now = time.time()
     for item in syncers_not_watched(items, watched):
@@ -215,10 +228,10 @@ def _namespace_findings(
         )
         why = not_served_problem(item, there, now, had_instances_there=namespace in dropped_namespaces)
         if why is not None:
-            yield NameFinding("namespace", subject, why.text)
+            yield CheckResult("namespace", subject, CheckVerdict.WARNING, why.text)
         elif {namespace, ALL_NAMESPACES} & {*notes.watched_namespaces}:
             said = (
                 "the operator of this Lease watches its namespace, and these settings do not: unless another"
                 f" operator serves it, its instances {LAPSE_TIME_TEXT}. Add {namespace} to --watch-namespace"
             )
-            yield NameFinding("namespace", subject, said)
+            yield CheckResult("namespace", subject, CheckVerdict.WARNING, said)

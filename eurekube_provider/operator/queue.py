@@ -208,8 +208,10 @@ class WorkQueue(Generic[K]):
     def _schedule_key(self, key: K, due: float, group: str) -> None:
         self._due[key] = (due, group)
         self._later_number += 1
-        heapq.heappush(self._groups[group].later, (due, self._later_number, key))
-        self._groups[group].condition.notify()
+        mine = self._groups[group]
+        heapq.heappush(mine.later, (due, self._later_number, key))
+        if mine.later[0][1] == self._later_number:  # else the wake-up would cost other threads time in vain
+            mine.condition.notify()
 
     def _add_locked(self, key: K, group: str, *, is_change: bool = True) -> None:
         if key in self._working:

@@ -29,22 +29,29 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
+from eurekube_provider.core.objects import Object, is_being_deleted, key_of
 from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.registry import Failing, Registry
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, has_finalizer
 from eurekube_provider.core.wording import join_sentences
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.brake_memory import BrakeMemory
-from eurekube_provider.operator.conditions import problem_of
+from eurekube_provider.operator.conditions import (
+    EUREKA_ERROR_REASONS,
+    ConditionInput,
+    SyncerReport,
+    build_report,
+    problem_of,
+)
 from eurekube_provider.operator.derived_syncers import DerivedSyncerController
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.registries import Registries
-from eurekube_provider.operator.reports import DecidedSituation, SyncerDeletion, SyncerReporter, SyncerResult
+from eurekube_provider.operator.reports import DecidedSituation, SyncerDeletion, SyncerResult
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.situations import SituationReader
 from eurekube_provider.operator.sources import ClusterCache
@@ -96,7 +103,8 @@ class Reconciler:
             reads_each_instance=reads_each_instance,
         )
         self._derived = derived or DerivedSyncerController(access, sources, waits=reads_each_instance)
-        self.reports = SyncerReporter(cluster, self._registries[""], sources, drain_check, waiting_pods)
+        self._drain_check = drain_check
+        self._waiting_pods = waiting_pods
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds
         self._reported_names: set[str] = set()
@@ -181,7 +189,6 @@ class Reconciler:
         """Forget all that only the leader must remember, since another replica leads."""
         self._brake.on_leadership_lost()
         self._derived.on_leadership_lost()
-        self._reader.on_leadership_lost()
         self._undone.clear()  # which counts again for each replica that leads
 
     def _prepare_registry_changes(self, decided: DecidedSituation) -> bool:
@@ -270,7 +277,7 @@ class Reconciler:
         ]
         return SyncerResult(
             decided.syncer_object,
-            self.reports.reconcile_report(decided, outcome, decision.error),
+            self._reconcile_report(decided, outcome, decision.error),
             situation.syncer,
             decision.home_differences if situation.syncer is not None else None,
             outcome,
@@ -409,7 +416,7 @@ class Reconciler:
             failure = self._forget_and_remove_finalizer(decided)
         said = None
         if failure is not None and item is not None:
-            said = self.reports.early_end_report(item, problem_of(failure), decided.registries)
+            said = self._early_end_report(item, problem_of(failure), decided.registries)
         return SyncerResult(
             item, said, completed_deletion=ended, requeue_after_seconds=requeue_after_seconds, error=failure
         )
@@ -472,13 +479,118 @@ class Reconciler:
         self._undone.pop(key, None)
         return None
 
+    def result_while_waiting(
+        self, key: SyncerKey, name: str, error: RegistryError, decided: DecidedSituation | None
+    ) -> SyncerResult:
+        """Return the result that a reconcile would have if it ended now, since a registry does not answer;
+        an empty one for a syncer of which only its first reconcile says what it asks for.
+
+        :param name: the registry's name.
+        :param decided: the decision that is being carried out; None before one.
+        """
+        if decided is None:
+            item = self._sources.syncers.get(*key)
+            if item is None or is_being_deleted(item) or self._sources.parse_spec_or_none(item) is None:
+                return SyncerResult()
+            return self._failed_result(key, error, self._registries[name])
+        return SyncerResult(
+            decided.syncer_object,
+            self._reconcile_report(decided, PlanOutcome(), error),
+            all_differences=decided.decision.home_differences,
+            held_removals=decided.decision.brake_judgement.held_removals,
+        )
+
     def _failed_result(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
         """Return the result of a reconcile that ended early with an error."""
         item = self._sources.syncers.get(*key)
-        said = (
-            self.reports.early_end_report(item, problem_of(error), registries) if item is not None else None
-        )
+        said = self._early_end_report(item, problem_of(error), registries) if item is not None else None
         return SyncerResult(item, said, error=error)
+
+    def _reconcile_report(
+        self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None = None
+    ) -> SyncerReport | None:
+        """Return the report on a decision while or after it is carried out; None for a syncer that gets no
+        report.
+
+        :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
+        """
+        item, situation, decision = decided.syncer_object, decided.situation, decided.decision
+        if item is None:
+            return None
+        if situation.refusal is not None:
+            return self._early_end_report(item, situation.refusal, decided.registries, error)
+        if situation.syncer is None:  # it is being deleted
+            return self._early_end_report(item, problem_of(error), decided.registries) if error else None
+        registry = decided.registries[situation.home_registry]
+        held = registry.known_instances(owner=situation.owner)
+        if not RULES_BY_STATE[situation.state].takes_over_under_former_cluster_names:
+            held += situation.under_former_cluster_names.get(situation.home_registry, ())
+        condition = registry.condition()
+        if error is None and isinstance(condition, Failing) and condition.lasts:
+            error = condition.error
+        return build_report(
+            ConditionInput(
+                situation.syncer.application.upper(),
+                held,
+                len(situation.desired.instances),
+                self._drain_check.problem_sentence(situation.key),
+                syncer=situation.syncer,
+                desired=situation.desired,
+                plan=decision.home_differences,
+                outcome=outcome,
+                waiting_change_count=decision.paused_change_count,
+                brake_problem=decision.brake_judgement.held_removals.problem
+                if decision.brake_judgement.held_removals
+                else None,
+                read_error=error,
+                claimed_names=situation.previously_claimed_names,
+                instances_under_other_name=[
+                    one for there in situation.under_undeclared_cluster_names.values() for one in there
+                ],
+                pods_reusing_addresses=situation.address_taker_by_id
+                if situation.state is SyncerState.PAUSED
+                else {},
+                other_owner_problems=situation.problems_with_foreign_instances,
+                self_registered=situation.self_registered,
+                gate_problem=self._waiting_pods(situation.key),
+            )
+        )
+
+    def _early_end_report(
+        self, item: Object, failure: Problem, registries: Registries, error: RegistryError | None = None
+    ) -> SyncerReport:
+        """Return the report on a reconcile that ended early.
+
+        :param registries: the registries, as the syncer's worker uses them.
+        :param error: why Eureka cannot be asked, beside the failure.
+        """
+        key, before = key_of(item), item.get("status") or {}
+        owned = registries.instances_of_owner(str(ClusterOwner(self._cluster.name, *key)))
+        held = [one for there in owned.values() for one in there]
+        application, desired = before.get("application", ""), before.get("desired", len(held))
+        registered = None
+        if failure.reason in EUREKA_ERROR_REASONS:
+            syncer = None if is_being_deleted(item) else self._sources.parse_spec_or_none(item)
+            if syncer is not None:
+                application, desired = (
+                    syncer.application.upper(),
+                    len(self._sources.desired(syncer).instances),
+                )
+            if registries.is_worker_registry_unread:
+                held, registered = [], before.get("registered", 0)
+        drain = self._drain_check.problem_sentence(key)
+        return build_report(
+            ConditionInput(
+                application,
+                held,
+                desired,
+                drain,
+                failure,
+                registered,
+                read_error=error,
+                gate_problem=self._waiting_pods(key),
+            )
+        )
 
 
 def _count_done(outcome: PlanOutcome, changes: Collection[Change]) -> int:

@@ -1,31 +1,21 @@
-"""The result of one syncer's reconcile, and the report for its status."""
+"""The decision on one syncer, and the result of its reconcile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from eurekube_provider.core.brake import HeldRemovals
-from eurekube_provider.core.decision import RULES_BY_STATE, Decision, SyncerSituation, SyncerState
-from eurekube_provider.core.errors import EurekubeError, RegistryError
-from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.decision import Decision, SyncerSituation
+from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, is_being_deleted, key_of
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Plan, PlanOutcome
-from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import Failing, NeverRead
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.operator.conditions import (
-    EUREKA_ERROR_REASONS,
-    ConditionInput,
     SyncerReport,
-    build_report,
-    problem_of,
 )
-from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registries import Registries
-from eurekube_provider.operator.sources import ClusterCache
 
 _EMPTY_OUTCOME = PlanOutcome()
 
@@ -89,131 +79,3 @@ class DecidedSituation:
     def changed_registry_names(self) -> list[str]:
         """Names of the registries to which changes are sent."""
         return [name for name, steps in self.decision.steps_by_registry.items() if steps.plan]
-
-
-class SyncerReporter:
-    """A builder of reports for syncers' statuses; any number of workers may share it.
-
-    :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        registries: Registries,
-        sources: ClusterCache,
-        drain_check: DrainCheck,
-        waiting_pods: Callable[[SyncerKey], Problem | None],
-    ) -> None:
-        self._cluster = cluster
-        self._registries = registries
-        self._sources = sources
-        self._drain_check = drain_check
-        self._waiting_pods = waiting_pods
-
-    def reconcile_report(
-        self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None = None
-    ) -> SyncerReport | None:
-        """Return the report on a decision while or after it is carried out; None for a syncer that gets no
-        report.
-
-        :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
-        """
-        item, situation, decision = decided.syncer_object, decided.situation, decided.decision
-        if item is None:
-            return None
-        if situation.refusal is not None:
-            return self.early_end_report(item, situation.refusal, decided.registries, error)
-        if situation.syncer is None:  # it is being deleted
-            return self.early_end_report(item, problem_of(error), decided.registries) if error else None
-        registry = decided.registries[situation.home_registry]
-        held = registry.known_instances(owner=situation.owner)
-        if not RULES_BY_STATE[situation.state].takes_over_under_former_cluster_names:
-            held += situation.under_former_cluster_names.get(situation.home_registry, ())
-        condition = registry.condition()
-        if error is None and isinstance(condition, Failing) and condition.lasts:
-            error = condition.error
-        return build_report(
-            ConditionInput(
-                situation.syncer.application.upper(),
-                held,
-                len(situation.desired.instances),
-                self._drain_check.problem_sentence(situation.key),
-                syncer=situation.syncer,
-                desired=situation.desired,
-                plan=decision.home_differences,
-                outcome=outcome,
-                waiting_change_count=decision.paused_change_count,
-                brake_problem=decision.brake_judgement.held_removals.problem
-                if decision.brake_judgement.held_removals
-                else None,
-                read_error=error,
-                claimed_names=situation.previously_claimed_names,
-                instances_under_other_name=[
-                    one for there in situation.under_undeclared_cluster_names.values() for one in there
-                ],
-                pods_reusing_addresses=situation.address_taker_by_id
-                if situation.state is SyncerState.PAUSED
-                else {},
-                other_owner_problems=situation.problems_with_foreign_instances,
-                self_registered=situation.self_registered,
-                gate_problem=self._waiting_pods(situation.key),
-            )
-        )
-
-    def result_while_changes_wait(self, decided: DecidedSituation, error: RegistryError) -> SyncerResult:
-        """Return a result whose report says that changes wait for a registry that does not answer."""
-        decision, said = decided.decision, self.reconcile_report(decided, _EMPTY_OUTCOME, error)
-        return SyncerResult(
-            decided.syncer_object,
-            said,
-            all_differences=decision.home_differences,
-            held_removals=decision.brake_judgement.held_removals,
-        )
-
-    def result_while_unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
-        """Return a result on a syncer that waits for its registry; without a report if it is not served."""
-        item = self._sources.syncers.get(*key)
-        syncer = self._sources.parse_spec_or_none(item)
-        if item is None or syncer is None or is_being_deleted(item):
-            return SyncerResult()  # what cannot be asked for, the first reconcile says
-        registry, held, registered = self._registries[name], list[Instance](), None
-        if isinstance(registry.condition(), NeverRead):
-            registered = (item.get("status") or {}).get("registered", 0)
-        else:
-            held = registry.known_instances(owner=syncer.owner(self._cluster))
-        application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
-        drain = self._drain_check.problem_sentence(key)
-        return SyncerResult(
-            item,
-            build_report(ConditionInput(application, held, desired, drain, problem_of(error), registered)),
-        )
-
-    def early_end_report(
-        self, item: Object, failure: Problem, registries: Registries, error: RegistryError | None = None
-    ) -> SyncerReport:
-        """Return the report on a reconcile that ended early.
-
-        :param registries: the registries, as the syncer's worker uses them.
-        :param error: why Eureka cannot be asked, beside the failure.
-        """
-        key, before = key_of(item), item.get("status") or {}
-        owned = registries.instances_of_owner(str(ClusterOwner(self._cluster.name, *key)))
-        held = [one for there in owned.values() for one in there]
-        application, desired = before.get("application", ""), before.get("desired", len(held))
-        registered = None
-        if failure.reason in EUREKA_ERROR_REASONS and registries.is_worker_registry_unread:
-            held, registered = [], before.get("registered", 0)
-        drain = self._drain_check.problem_sentence(key)
-        return build_report(
-            ConditionInput(
-                application,
-                held,
-                desired,
-                drain,
-                failure,
-                registered,
-                read_error=error,
-                gate_problem=self._waiting_pods(key),
-            )
-        )

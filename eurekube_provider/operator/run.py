@@ -40,7 +40,6 @@ from eurekube_provider.operator.dry_run import (
     LONGEST_READ_WAIT_SECONDS,
     DryRunAccess,
     RecordingRegistry,
-    RecordingStatusWriter,
     RunReport,
 )
 from eurekube_provider.operator.gates import GateOpener
@@ -262,9 +261,7 @@ def _assemble_parts(
         access = access.with_write_check(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
-    statuses = (
-        RecordingStatusWriter(access, run_report) if run_report else StatusWriter(access, queue.wait_drained)
-    )
+    statuses = StatusWriter(access, queue.wait_drained)
     registries |= _create_registries(settings, cluster, leadership, run_report)
     sources = ClusterCache(
         access,
@@ -394,7 +391,8 @@ def _assemble_parts(
             leadership.require_lease()
         keys = {*sources.syncer_keys(), *deleted}
         owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
-        run_report.print(owners, deleted, mirror_keys)
+        reports = {key: last.report for key, last in controller.history.last.items()}
+        run_report.print(owners, reports, deleted, mirror_keys)
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
             write_remaining(one)
 

@@ -9,8 +9,7 @@ import logging
 import threading
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -42,7 +41,11 @@ from eurekube_provider.kube.rights import (
     election_rules,
     pulumi_stack_rule,
 )
-from eurekube_provider.operator.identity_check import name_and_namespace_findings
+from eurekube_provider.operator.identity_check import (
+    CheckResult,
+    CheckVerdict,
+    name_and_namespace_findings,
+)
 from eurekube_provider.operator.leadership import find_lease_namespace
 from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.route_watches import ROUTE_KINDS
@@ -92,16 +95,6 @@ MISSING_RIGHT_EFFECTS = {
 """Effect of a missing right on a resource, by the resource's name in rules."""
 
 
-class CheckVerdict(StrEnum):
-    """The verdict of one check."""
-
-    OK = "ok"
-    NOTE = "note"
-    """Worth knowing, without anything to do."""
-    WARNING = "warning"
-    """A fault that hampers the operator."""
-
-
 INSTALL_CRDS_COMMAND = "`eurekube crds | kubectl apply -f -`"
 """Command that installs the CRDs, for a sentence."""
 
@@ -111,22 +104,6 @@ CRD_KINDS = {
     "eurekamirrors": ("EurekaMirror", "nothing is mirrored, and all else works", CheckVerdict.WARNING),
 }
 """Eurekube's kinds by the name of their CRD: the kind, the effect of a missing CRD, and the verdict on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check.
-
-    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
-        ``zookeeper``, ``marker``, ``name`` or ``namespace``.
-    :ivar subject: the name of the object.
-    :ivar detail: the present state; for a warning also its effect, and what to do.
-    """
-
-    check: str
-    subject: str
-    verdict: CheckVerdict
-    detail: str
 
 
 def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
@@ -204,12 +181,9 @@ def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers
             yield CheckResult("name", lease[1], CheckVerdict.WARNING, str(error))
         except KubernetesError:  # which was said where it was tried
             return
-    found = name_and_namespace_findings(
+    yield from name_and_namespace_findings(
         settings, access, lease, instances, read_instances, are_all_listed=are_all_listed
     )
-    for one in found:
-        verdict = CheckVerdict.WARNING if one.is_warning else CheckVerdict.NOTE
-        yield CheckResult(one.check, one.subject, verdict, one.state_and_remedy)
 
 
 def check_kubernetes(

@@ -84,10 +84,6 @@ class SituationReader:
         self._registrations.forget(key)
         self._brake.forget(key)
 
-    def on_leadership_lost(self) -> None:
-        """Forget all that only the leader must remember, since another replica leads."""
-        self._next_owners.on_leadership_lost()
-
     def read(self, key: SyncerKey, registries: Registries) -> tuple[Object | None, SyncerSituation]:
         """Return a syncer's custom resource and its situation.
 

@@ -184,12 +184,22 @@ class _PendingStatus:
     write_deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _KnownStatus:
-    """The status that the writer wrote or read last, and the syncer's resourceVersion with it."""
+    """The status of one syncer that the writer wrote or read last.
 
-    version: int
-    status: Mapping[str, Any]
+    :ivar status: None before the first.
+    :ivar version: the syncer's resourceVersion with it.
+    :ivar sent: the status that was sent last, answered or not.
+    :ivar is_unsure: True if the last write was perhaps carried out.
+    :ivar urgent_fields: those of the last write; see :func:`_urgent_fields`.
+    """
+
+    status: Mapping[str, Any] | None = None
+    version: int = 0
+    sent: Mapping[str, Any] | None = None
+    is_unsure: bool = False
+    urgent_fields: tuple[object, ...] = ()
 
 
 def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
@@ -218,15 +228,10 @@ class StatusWriter:
         )
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _PendingStatus] = {}
-        self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
         self._counts_due = OrderedDict[SyncerKey, float]()  # since when mere counts are to be written
         self._was_last_urgent = False
         self._counts_allowed_at = 0.0
-        self._written: dict[SyncerKey, _KnownStatus] = {}
-        self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
-        self._writing: SyncerKey | None = None  # whose status was sent last
-        self._sent: Mapping[str, Any] = {}
-        self._is_forgotten = False  # what was sent last
+        self._known: dict[SyncerKey, _KnownStatus] = {}
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
@@ -256,7 +261,7 @@ class StatusWriter:
             )
             self._wanted[key] = _PendingStatus(syncer, report, write_deadline)
             if self._is_overwritten(syncer):  # whatever the other writer changed is put right soon
-                self._urgent_parts.pop(key, None)
+                self._known[key].urgent_fields = ()
             if self._limiter.schedule_turn(key, self._write_allowed_at(key)):
                 self._condition.notify()
 
@@ -270,33 +275,25 @@ class StatusWriter:
             return self._is_overwritten(syncer)
 
     def _is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        key, status = key_of(syncer), syncer.get("status") or {}
-        last = self._written.get(key)
-        if (
-            last is None
-            or resource_version(syncer) <= last.version
-            or _equal_but_for_sync_time(status, last.status)
-        ):
+        last, status = self._known.get(key_of(syncer)), syncer.get("status") or {}
+        if last is None or last.status is None or resource_version(syncer) <= last.version:
             return False
-        return key != self._writing or not _equal_but_for_sync_time(status, self._sent)
+        ours = (one for one in (last.status, last.sent) if one is not None)
+        return not any(_equal_but_for_sync_time(status, one) for one in ours)
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
         with self._condition:
-            self._is_forgotten |= key == self._writing
-            self._unsure.discard(key)
             self._limiter.forget(key)
-            for table in (self._wanted, self._urgent_parts, self._written, self._counts_due):
+            for table in (self._wanted, self._known, self._counts_due):
                 table.pop(key, None)
 
     def on_leadership_lost(self) -> None:
         """Forget all statuses, written or not: another replica writes from now on."""
         with self._condition:
-            self._is_forgotten = True
             self._limiter.clear()
-            for table in (self._wanted, self._urgent_parts, self._written, self._counts_due):
+            for table in (self._wanted, self._known, self._counts_due):
                 table.clear()
-            self._unsure.clear()
 
     def _run(self) -> None:
         while True:
@@ -364,7 +361,8 @@ class StatusWriter:
 
     def _is_urgent(self, key: SyncerKey) -> bool:
         """Return whether more than counts changed since the last write. The caller holds the lock."""
-        return _urgent_fields(self._wanted[key]) != self._urgent_parts.get(key)
+        last = self._known.get(key)
+        return last is None or _urgent_fields(self._wanted[key]) != last.urgent_fields
 
     def _write_allowed_at(self, key: SyncerKey) -> float:
         """Return when the pending status may be written. The caller holds the lock."""
@@ -373,14 +371,14 @@ class StatusWriter:
     def _write_status(self, key: SyncerKey, wanted: _PendingStatus) -> None:
         syncer = wanted.syncer
         with self._condition:
-            last, is_unsure = self._written.get(key), key in self._unsure
-            if last is None or resource_version(syncer) > last.version:
-                last = _KnownStatus(resource_version(syncer), syncer.get("status") or {})
+            last = self._known.setdefault(key, _KnownStatus())
+            if last.status is None or resource_version(syncer) > last.version:
+                last.status, last.version = syncer.get("status") or {}, resource_version(syncer)
             status = syncer_status({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
-            if not is_unsure and _equal_but_for_sync_time(status, last.status):
-                self._written[key], self._urgent_parts[key] = last, _urgent_fields(wanted)
+            if not last.is_unsure and _equal_but_for_sync_time(status, last.status):
+                last.urgent_fields = _urgent_fields(wanted)
                 return
-            self._writing, self._sent, self._is_forgotten = key, status, False
+            last.sent = status
         try:
             path = SYNCERS.path(*key, "status")
             answer = self._access.request(
@@ -395,18 +393,17 @@ class StatusWriter:
                 self._retry_later(key, wanted, RETRY_SECONDS)
             return
         with self._condition:
-            if self._is_forgotten:
-                return
-            self._written[key] = _KnownStatus(max(resource_version(answer), last.version), status)
-            self._unsure.discard(key)
-            self._limiter.record_write(key, time.monotonic())
-            self._urgent_parts[key] = _urgent_fields(wanted)
+            if self._known.get(key) is last:  # else it was forgotten meanwhile
+                last.status, last.version = status, max(resource_version(answer), last.version)
+                last.is_unsure, last.urgent_fields = False, _urgent_fields(wanted)
+                self._limiter.record_write(key, time.monotonic())
 
     def _retry_later(self, key: SyncerKey, wanted: _PendingStatus, seconds: float) -> None:
         """Queue a status again whose write failed, and was perhaps carried out."""
         with self._condition:
-            if not self._is_forgotten:
-                self._unsure.add(key)
+            if key not in self._known:
+                return  # forgotten meanwhile
+            self._known[key].is_unsure = True
             if not self._stopped:
                 self._wanted.setdefault(key, wanted)
                 self._limiter.block_until(key, time.monotonic() + seconds)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import difflib
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
 from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, key_of
 from eurekube_provider.core.problem import Problem
@@ -32,6 +30,7 @@ from eurekube_provider.core.served import (
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.loop import Loop
 from eurekube_provider.operator.registries import instances_under_other_cluster_names
 from eurekube_provider.runtime.clock import format_utc_time
 
@@ -44,7 +43,7 @@ LONGEST_SEARCH_SECONDS = 120.0
 """Seconds after which a search counts as stuck."""
 
 
-class UnservedSyncerSearch:
+class UnservedSyncerSearch(Loop):
     """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
     into the syncer's status.
 
@@ -76,25 +75,13 @@ class UnservedSyncerSearch:
         self._served: set[SyncerKey] = set()  # on which somebody has written otherwise since
         self._reported_dropped: set[str] = set()
         self._reported_misspelt: set[str] = set()
-        self._failure = ""
-        self._looked_at = time.monotonic()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="unserved", daemon=True)
-
-    def start(self) -> None:
-        """Start the searching thread."""
-        self._looked_at = time.monotonic()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the search."""
-        self._stopped.set()
-
-    def liveness(self) -> list[Liveness]:
-        """Return the liveness of the searching thread."""
-        age = time.monotonic() - self._looked_at
-        return liveness_of_started_threads(
-            [self._thread], age, SEARCH_PERIOD_SECONDS + LONGEST_SEARCH_SECONDS
+        self._last_error = ""
+        super().__init__(
+            "unserved",
+            self._search_if_leading,
+            lambda: SEARCH_PERIOD_SECONDS * random.uniform(0.8, 1.2),  # noqa: S311 - jitter, no secret
+            "failed to check whether syncers in other namespaces are served, retrying",
+            SEARCH_PERIOD_SECONDS + LONGEST_SEARCH_SECONDS,
         )
 
     @property
@@ -142,28 +129,23 @@ class UnservedSyncerSearch:
                 self._report_unserved(item, why, now)
         return {key: why for key, (_, why) in found.items()}
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            if self._may_write():
-                try:
-                    self.search_and_report(time.time())
-                    self._failure = ""
-                except LeadershipLost:
-                    pass
-                except EurekubeError as error:
-                    if str(error) != self._failure:
-                        self._failure = str(error)
-                        _log.warning(
-                            "failed to check whether syncers in other namespaces are served, retrying",
-                            extra={"error": str(error)},
-                        )
-                except Exception:  # noqa: BLE001 - the thread must look again
-                    _log.exception("failed to check whether syncers in other namespaces are served, retrying")
-            else:
-                for known in (self._since, self._said, self._served):
-                    known.clear()
-            self._looked_at = time.monotonic()
-            self._stopped.wait(SEARCH_PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
+    def _search_if_leading(self) -> None:
+        if not self._may_write():
+            for known in (self._since, self._said, self._served):
+                known.clear()
+            return
+        try:
+            self.search_and_report(time.time())
+            self._last_error = ""
+        except LeadershipLost:
+            raise
+        except EurekubeError as error:
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                _log.warning(
+                    "failed to check whether syncers in other namespaces are served, retrying",
+                    extra={"error": str(error)},
+                )
 
     def _read_instances(self, key: SyncerKey) -> list[Instance]:
         """Return some of a syncer's instances, freshly read."""

@@ -33,7 +33,8 @@ from eurekube_provider.kube.rights import (
     election_rules,
     pulumi_stack_rule,
 )
-from eurekube_provider.operator.selfcheck import CheckVerdict, check_kubernetes
+from eurekube_provider.operator.identity_check import CheckVerdict
+from eurekube_provider.operator.selfcheck import check_kubernetes
 from lab import Lab
 from lab.accounts import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, Account
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for

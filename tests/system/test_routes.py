@@ -28,7 +28,8 @@ from eurekube_provider.kube.rights import (
     ROUTE_NAMESPACE_RULE_BY_ADVERTISE,
     election_rules,
 )
-from eurekube_provider.operator.selfcheck import CheckVerdict, check_kubernetes
+from eurekube_provider.operator.identity_check import CheckVerdict
+from eurekube_provider.operator.selfcheck import check_kubernetes
 from lab import Lab
 from lab.accounts import Account
 from lab.gateway_api import gateway_api_crds

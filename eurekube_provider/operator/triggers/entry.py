@@ -51,8 +51,6 @@ class StackRefreshEntry:
     :ivar refresh: the parsed spec; None while the StackRefresh is refused.
     :ivar last_compared_change_at: time of the last change after which the endpoints were compared with those
         of the last run.
-    :ivar is_status_unwritten: True if the status in the cluster is older than :attr:`state`.
-    :ivar retry_not_before: time before which nothing is tried again after an error of the Kubernetes API.
     :ivar last_run_endpoints: the endpoints that the last run was for; None if another process began that run.
     :ivar braked_since: time since when the brake holds a run back, as its endpoints look like a broken
         source; None if it holds none back.
@@ -66,8 +64,6 @@ class StackRefreshEntry:
     refresh: StackRefresh | None = None
     run_limits: RunLimits = field(default_factory=lambda: RunLimits(0.0, 0.0))
     last_compared_change_at: float | None = None
-    is_status_unwritten: bool = False
-    retry_not_before: float = -math.inf
     last_run_endpoints: ReadyEndpoints | None = None
     braked_since: float | None = None
     is_brake_released: bool = False
@@ -80,7 +76,6 @@ class StackRefreshEntry:
 
     def parse_and_check_spec(self, settings: Settings) -> bool:
         """Parse and check the spec; return whether its target may run. A refusal is put into the state."""
-        before = self.state
         try:
             self.refresh = StackRefresh.from_object(self.refresh_object)
             self.run_limits = run_limits_of(self.refresh, settings)
@@ -89,13 +84,9 @@ class StackRefreshEntry:
             reason = RefreshReason.NOT_ALLOWED
             if isinstance(error, UnknownTarget):
                 reason = RefreshReason.UNKNOWN_TARGET
-            self.state = before.as_refused(reason, str(error))
-            self.is_status_unwritten = True
+            self.state = self.state.as_refused(reason, str(error))
             return False
-        self.state = before.as_valid(is_paused=self.refresh.is_paused)
-        status = self.refresh_object.get("status") or {}
-        is_new = status.get("observedGeneration") != self.refresh_object["metadata"].get("generation")
-        self.is_status_unwritten = self.is_status_unwritten or is_new or self.state != before
+        self.state = self.state.as_valid(is_paused=self.refresh.is_paused)
         return True
 
     def next_check_at(self, earliest_run_at: float | None) -> float | None:
@@ -103,14 +94,11 @@ class StackRefreshEntry:
 
         :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
-        times = [self.retry_not_before] if self.is_status_unwritten else []
         debounced = self.schedule.debounce_ends_at(self.run_limits)
-        if self.refresh is not None and debounced is not None:
-            if self.last_compared_change_at != self.schedule.last_change_at:
-                times.append(max(debounced, self.retry_not_before))
-            elif (due := self.run_due_at(earliest_run_at)) is not None:
-                times.append(due)
-        return min(times, default=None)
+        if self.refresh is None or debounced is None:
+            return None
+        has_changed = self.last_compared_change_at != self.schedule.last_change_at
+        return debounced if has_changed else self.run_due_at(earliest_run_at)
 
     def _run_due_at_even_if_paused(self, earliest_run_at: float | None) -> float | None:
         """Return when a run is due, whether paused or not; None while nothing may have changed, or while its
@@ -130,8 +118,7 @@ class StackRefreshEntry:
         """
         if self.refresh is None or self.refresh.is_paused:
             return None
-        due = self._run_due_at_even_if_paused(earliest_run_at)
-        return None if due is None else max(due, self.retry_not_before)
+        return self._run_due_at_even_if_paused(earliest_run_at)
 
     def compare_with_last_run(
         self,
@@ -151,13 +138,12 @@ class StackRefreshEntry:
         has_changed = self.last_compared_change_at != self.schedule.last_change_at
         if not has_changed and not self._is_run_due(now, earliest_run_at):
             return None
-        before = self.state
         services, slices = selected(self.refresh.selector)
         endpoints = find_ready_endpoints(services, slices)
         addresses = group_addresses_by_service(services, endpoints)
         self.last_compared_change_at = self.schedule.last_change_at
         wanted_digest = self.refresh.digest(addresses)
-        self.state = before.with_addresses(addresses)
+        self.state = self.state.with_addresses(addresses)
         doubt = (
             ""
             if wanted_digest == self.schedule.served_digest
@@ -191,7 +177,6 @@ class StackRefreshEntry:
             earliest = -math.inf if earliest_run_at is None else earliest_run_at
             free = self._run_due_at_even_if_paused(earliest) or now
             self.state = self.state.as_waiting(free - now)
-        self.is_status_unwritten = self.is_status_unwritten or self.state != before
         return None
 
     def _is_run_due(self, now: float, earliest_run_at: float | None) -> bool:

@@ -191,9 +191,25 @@ class RunPool:
             about = {"refresh": "/".join(request.key), "error": kind, "where": where}
             _log.error("failed to run a stack: unexpected error, counting the run as failed", extra=about)
             result = StackRunResult.failed(f"the run broke off ({kind}); the operator's log says where")
+        ended = FinishedRun(request, result, time.monotonic() - began_at)
+        self._log_end(ended)
         with self._lock:
-            self._ended.append(FinishedRun(request, result, time.monotonic() - began_at))
+            self._ended.append(ended)
         self._on_run_ended()
+
+    @staticmethod
+    def _log_end(ended: FinishedRun) -> None:
+        request, result = ended.request, ended.result
+        about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
+        fields = {**about, "seconds": round(ended.seconds, 1)}
+        if result.outcome.is_success:
+            _log.info("stack run succeeded, waiting for the next change", extra=fields)
+        else:
+            _log.warning(
+                "stack run did not succeed, retrying unless its StackRefresh is gone or another replica "
+                "leads",
+                extra={**fields, "error": result.message},
+            )
 
 
 def runner_of(target: Target, access: KubeAccess) -> StackRunner:

@@ -11,10 +11,9 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
@@ -28,6 +27,8 @@ from eurekube_provider.kube.access import MERGE_PATCH_TYPE, STACK_REFRESHES, Kub
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SelectorIndex
+from eurekube_provider.operator.progress import STALLED_RECHECK_SECONDS
+from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import values_besides_status
 from eurekube_provider.operator.triggers.entry import (
@@ -63,11 +64,11 @@ RETRY_SECONDS = 5.0
 BATCH_WINDOW_SECONDS = 0.05
 """Seconds within which changes are reconciled together."""
 
-LONGEST_WAIT_SECONDS = 30.0
-"""Most seconds between two rounds of the controller's thread, even if nothing is due."""
+UNLISTED_RETRY_SECONDS = 1.0
+"""Seconds until a StackRefresh is checked again while the StackRefreshes have not all been listed."""
 
-LONGEST_ROUND_SECONDS = 300.0
-"""Seconds after which a round of the controller's thread counts as stuck."""
+LONGEST_CHECK_SECONDS = 300.0
+"""Seconds after which the check of one StackRefresh counts as stuck."""
 
 LONGEST_STOP_SECONDS = 35.0
 """Most seconds that :meth:`StackRefreshController.join` waits for the threads."""
@@ -81,6 +82,9 @@ _EVENT_REASON_BY_OUTCOME = {
     StackRunOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
 """Reason of the Event on an ended run, by outcome."""
+
+_ENDED_RUNS_KEY: RefreshKey = ("", "ended runs")
+"""The key with which the queue hands out the ends of runs."""
 
 
 class StackRefreshController:
@@ -114,45 +118,45 @@ class StackRefreshController:
         )
         made = runners or {name: runner_of(target, access) for name, target in settings.targets.items()}
         concurrency = {name: target.concurrency for name, target in settings.targets.items()}
-        self._runs = RunPool(made, self._wake_thread, concurrency)
+        self._queue: WorkQueue[RefreshKey] = WorkQueue()
+        self._queue.pause_and_check_idle()
+        self._runs = RunPool(made, lambda: self._queue.add(_ENDED_RUNS_KEY), concurrency)
         self._begun_at: dict[str, float] = {}  # by target; also of StackRefreshes that are gone
-        self._condition = threading.Condition()
-        self._is_woken = self._leads = self._stopped = False
+        self._lock = threading.Lock()
+        self._leads = False
         self._term = 0
-        self._touched: dict[RefreshKey, float] = {}
-        self._later: dict[RefreshKey, float] = {}  # whose status could not be read, and when to try again
+        self._changed_at: dict[RefreshKey, float] = {}  # until it is reconciled
         self._entries: dict[RefreshKey, StackRefreshEntry] = {}
         self._entries_term = 0
         self._history: dict[RefreshKey, RunStatistics] = {}
-        self._round_at = time.monotonic()
+        self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="triggers", daemon=True)
 
     def start(self) -> None:
         """Start to watch StackRefreshes, and wait for :meth:`lead`."""
-        self._round_at = time.monotonic()
         self.reflectors.start()
         self._thread.start()
 
     def lead(self) -> None:
         """Begin to run targets, including unfinished runs of another replica."""
-        with self._condition:
+        with self._lock:
             self._leads = True
             self._term += 1
         self.reflectors.retry_now()
-        self._wake_thread()
+        self._queue.resume()
+        self._queue_changed(*map(key_of, self.reflectors.objects()))
 
     def stand_by(self) -> None:
         """Begin no more runs: another replica leads. Present ones go on, and their end is not recorded."""
-        with self._condition:
+        self._queue.pause_and_check_idle()
+        with self._lock:
             self._leads = False
-        self._wake_thread()
 
     def close(self) -> None:
         """Begin no more runs, and cancel the present ones; return at once."""
         self.reflectors.stop()
         self._runs.cancelled.set()
-        self._stopped = True
-        self._wake_thread()
+        self._queue.close()
 
     def join(self) -> None:
         """Wait until all threads have ended, or for :data:`LONGEST_STOP_SECONDS`, after :meth:`close`."""
@@ -163,48 +167,40 @@ class StackRefreshController:
 
     def service_changed(self, service: Object) -> None:
         """Queue the StackRefreshes that select a Service whose endpoints may have changed; return at once."""
-        keys = self._selectors.keys_selecting(service)
-        if keys:
-            self._queue_changed(*keys)
+        self._queue_changed(*self._selectors.keys_selecting(service))
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads but those of runs."""
-        age = time.monotonic() - self._round_at
+        now = time.monotonic()
+        age = now - (self._busy_since or now)
         return [
             *self.reflectors.liveness(),
-            *liveness_of_started_threads([self._thread], age, LONGEST_ROUND_SECONDS),
+            *liveness_of_started_threads([self._thread], age, LONGEST_CHECK_SECONDS),
         ]
 
     def run_statistics(self) -> dict[RefreshKey, RunStatistics]:
         """Return the counts of runs by existing StackRefresh."""
         there = {key_of(item) for item in self.reflectors.objects()}
-        with self._condition:
+        with self._lock:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
 
     def states(self) -> dict[RefreshKey, StackRefreshState]:
         """Return each StackRefresh's state as this replica knows it; empty while it does not lead."""
-        with self._condition:
-            return {key: entry.state for key, entry in self._entries.items()}
+        return {key: entry.state for key, entry in self._current_entries().items()}
 
     def next_run_times(self) -> dict[RefreshKey, float]:
         """Return when each waiting StackRefresh may run, as Unix time."""
         offset = time.time() - time.monotonic()
-        with self._condition:
-            entries = list(self._entries.items())
+        entries = self._current_entries().items()
         times = {key: entry.run_due_at(self._target_interval_ends_at(entry)) for key, entry in entries}
         return {key: at + offset for key, at in times.items() if at is not None}
 
-    def _wake_thread(self) -> None:
-        with self._condition:
-            self._is_woken = True
-            self._condition.notify()
-
     def _queue_changed(self, *keys: RefreshKey) -> None:
         now = time.monotonic()
-        with self._condition:
-            self._touched.update(dict.fromkeys(keys, now))
-        self._wake_thread()
+        for key in keys:
+            self._changed_at[key] = now
+            self._queue.add_after(key, BATCH_WINDOW_SECONDS)
 
     def _refresh_changed(self, old: Object | None, new: Object | None) -> None:
         if old and new and values_besides_status(old) == values_besides_status(new):
@@ -214,53 +210,54 @@ class StackRefreshController:
             self._selectors.put(key_of(subject), selector_of(new))
             self._queue_changed(key_of(subject))
 
-    def _run(self) -> None:
-        while True:
-            self._round_at = time.monotonic()
-            with self._condition:
-                self._condition.wait_for(lambda: self._is_woken, self._wait_seconds())
-                self._condition.wait_for(lambda: self._stopped, BATCH_WINDOW_SECONDS)
-                if self._stopped:
-                    return
-                self._is_woken = False
-                touched, self._touched = self._touched, {}
-                if not self._leads or self._entries_term != self._term:
-                    self._entries, self._later = {}, {}
-            for ended in self._runs.pop_finished():
-                self._call_or_retry_later(ended.request.key, partial(self._record_run_end, ended))
-            if not self._leads:
-                continue
-            if not self.reflectors.is_synced_or_forbidden:
-                with self._condition:
-                    self._touched = {**touched, **self._touched}
-                continue
-            now = time.monotonic()
-            if self._entries_term != self._term:
-                self._entries_term = self._term
-                touched = {key_of(item): now for item in self.reflectors.objects()}
-            again = [key for key, at in self._later.items() if at <= now]
-            for key in again:
-                touched[key] = self._later.pop(key)
-            for key, at in touched.items():
-                self._call_or_retry_later(key, partial(self._update_entry, key, at))
-            # What did not go well comes after all others; of equals, who waits longest is first.
-            waiting = {
-                key: (entry.state.is_retry, entry.schedule.first_change_at or 0.0)
-                for key, entry in self._entries.items()
-            }
-            for key in sorted(waiting, key=lambda key: waiting[key]):
-                self._call_or_retry_later(key, partial(self._reconcile, key))
+    def _current_entries(self) -> dict[RefreshKey, StackRefreshEntry]:
+        """Return the entries of the present term of leadership."""
+        with self._lock:
+            return dict(self._entries) if self._leads and self._entries_term == self._term else {}
 
-    def _wait_seconds(self) -> float:
-        """Return the seconds until a StackRefresh is due; at most 1 while the first list is incomplete,
-        whose end wakes nobody.
-        """
-        now = time.monotonic()
-        waits_for_list = self._leads and not self.reflectors.is_synced_or_forbidden
-        times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
-        due = (entry.next_check_at(self._earliest_run_at(entry)) for entry in self._entries.values())
-        times += [at for at in (self._runs.next_local_slot_free_at(), *due) if at is not None]
-        return max(0.0, min(times) - now)
+    def _run(self) -> None:
+        while (key := self._queue.get()) is not None:
+            self._busy_since = time.monotonic()
+            if self._entries_term != self._term:
+                with self._lock:
+                    self._entries, self._entries_term = {}, self._term
+            try:
+                if key == _ENDED_RUNS_KEY:
+                    self._record_ended_runs()
+                else:
+                    self._reconcile(key)
+            except LeadershipLost as error:
+                self._queue.add_after(key, RETRY_SECONDS)
+                _log.info(
+                    "postponed checking a StackRefresh, changing nothing: another replica may lead by now",
+                    extra={"refresh": "/".join(key), "error": str(error)},
+                )
+            except Exception as error:  # noqa: BLE001 - the others must be checked all the same
+                self._queue.add_after(key, RETRY_SECONDS)
+                is_expected = isinstance(error, KubernetesError)
+                _log.log(
+                    logging.WARNING if is_expected else logging.ERROR,
+                    "failed to check a StackRefresh, retrying",
+                    extra={"refresh": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
+                    exc_info=not is_expected,
+                )
+            self._busy_since = None
+            self._queue.done(key)
+
+    def _record_ended_runs(self) -> None:
+        """Record the ends of runs, and queue the StackRefreshes that may have waited for them."""
+        ended = self._runs.pop_finished()
+        for one in ended:
+            self._record_run_end(one)
+        keys = {one.request.key for one in ended}
+        # What did not go well comes after all others; of equals, who waits longest is first.
+        waiting = [
+            (entry.state.is_retry, entry.schedule.first_change_at or 0.0, key)
+            for key, entry in self._entries.items()
+            if entry.schedule.is_pending or key in keys
+        ]
+        for _, _, key in sorted(waiting):
+            self._queue.add(key)
 
     def _earliest_run_at(self, entry: StackRefreshEntry) -> float | None:
         """Return when a run for an entry may begin; None while other runs take all slots."""
@@ -277,74 +274,56 @@ class StackRefreshController:
             return -math.inf
         return self._begun_at.get(target.name, -math.inf) + target.shortest_interval_seconds
 
-    def _call_or_retry_later(self, key: RefreshKey, do: Callable[[], None]) -> None:
-        """Call a function for one StackRefresh; if it fails, log it, and retry without delaying others."""
-        self._round_at = time.monotonic()  # many that each wait for the API in vain are no loop that is stuck
-        try:
-            do()
-            return
-        except LeadershipLost as error:
-            _log.info(
-                "postponed checking a StackRefresh, changing nothing: another replica may lead by now",
-                extra={"refresh": "/".join(key), "error": str(error)},
-            )
-        except KubernetesError as error:
-            _log.warning(
-                "failed to check a StackRefresh, retrying",
-                extra={"refresh": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
-            )
-        except Exception:  # noqa: BLE001
-            _log.exception(
-                "failed to check a StackRefresh, retrying: unexpected error",
-                extra={"refresh": "/".join(key), "retry_seconds": RETRY_SECONDS},
-            )
-        at = time.monotonic() + RETRY_SECONDS
-        entry = self._entries.get(key)
-        if entry is None:
-            self._later[key] = at
-        else:
-            entry.retry_not_before = at
+    def _update_entry(self, key: RefreshKey, changed_at: float | None) -> StackRefreshEntry | None:
+        """Return the present entry of a StackRefresh; None if there is no such StackRefresh.
 
-    def _update_entry(self, key: RefreshKey, at: float) -> None:
-        """Update the entry of a StackRefresh after a change of the StackRefresh or of its Services."""
+        :param changed_at: when it, or one of its Services, changed last; None if not since the last call.
+        """
         item, entry = self.reflectors.get(*key), self._entries.get(key)
         if item is None or is_being_deleted(item):
-            with self._condition:
+            with self._lock:
                 self._entries.pop(key, None)
                 self._history.pop(key, None)
-            return
+            return None
         if entry is None or entry.uid != str(item["metadata"].get("uid")):
             # From the API server, since a former leader may have just written it.
             item = self._request_or_none_on_404("GET", STACK_REFRESHES.path(*key))
             if item is None:
-                return  # its end is on its way to our copy
+                return None  # its end is on its way to our copy
             state = StackRefreshState.from_object(item)
-            entry = StackRefreshEntry(item, state, state.schedule(time.monotonic(), datetime.now(UTC)))
+            changed_at = time.monotonic()
+            entry = StackRefreshEntry(item, state, state.schedule(changed_at, datetime.now(UTC)))
             target, began_at = state.last_run_target, entry.schedule.run_began_at
             self._begun_at[target] = max(began_at, self._begun_at.get(target, began_at))
-            with self._condition:
+            with self._lock:
                 self._entries[key] = entry
             if state.is_run_end_unrecorded:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
+        elif changed_at is None:
+            return entry
         elif values_besides_status(entry.refresh_object) != values_besides_status(item):
             if entry.refresh_object["spec"].get("selector") != item["spec"].get("selector"):
                 entry.last_run_endpoints = {}  # what others were there says nothing of these
             entry.refresh_object = {**item, "status": entry.refresh_object.get("status")}
         else:
-            entry.schedule = entry.schedule.after_change(at)
-            return
-        entry.schedule = entry.schedule.after_change(at)
+            entry.schedule = entry.schedule.after_change(changed_at)
+            return entry
+        entry.schedule = entry.schedule.after_change(changed_at)
         if not entry.parse_and_check_spec(self._settings):
             refusal = entry.state.ready
             self._events.record(entry.refresh_object, EventType.WARNING, refusal.reason, refusal.text)
+        return entry
 
     def _reconcile(self, key: RefreshKey) -> None:
-        """Begin a due run of a StackRefresh, or write its status."""
-        entry, now = self._entries[key], time.monotonic()
-        if entry.retry_not_before > now:
+        """Begin a due run of a StackRefresh, or write its status; queue it for the next check."""
+        if not self.reflectors.is_synced_or_forbidden:
+            self._queue.add_after(key, UNLISTED_RETRY_SECONDS)  # the end of a list wakes nobody
             return
-        was_braked = entry.state.is_braked
+        entry = self._update_entry(key, self._changed_at.pop(key, None))
+        if entry is None:
+            return
+        now, was_braked = time.monotonic(), entry.state.is_braked
         due = entry.compare_with_last_run(
             now, self._selected, self._seen_terminating, self._earliest_run_at(entry)
         )
@@ -356,8 +335,15 @@ class StackRefreshController:
             self._events.record(entry.refresh_object, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
             self._begin_run(key, entry, entry.refresh, due)
-        elif entry.is_status_unwritten or entry.state.ready.reason in REFUSAL_REASONS:
-            self._write_status(key, entry)  # one that is refused is stalled after a while
+        elif not self._write_status(key, entry):
+            return
+        if entry.state.ready.reason in REFUSAL_REASONS:  # one that is refused is stalled after a while
+            self._queue.add_after(key, STALLED_RECHECK_SECONDS)
+        next_at = entry.next_check_at(self._earliest_run_at(entry))
+        if next_at is None and entry.schedule.is_pending:
+            next_at = self._runs.next_local_slot_free_at()
+        if next_at is not None:
+            self._queue.add_after(key, max(0.0, next_at - time.monotonic()))
 
     def _begin_run(
         self, key: RefreshKey, entry: StackRefreshEntry, refresh: StackRefresh, due: DueRun
@@ -389,7 +375,8 @@ class StackRefreshController:
         entry.schedule = entry.schedule.after_start(now, wanted_digest)
         _log.info("starting a stack run", extra={"refresh": "/".join(key), "target": refresh.target})
         self._runs.start_run(
-            RunRequest(key, entry.uid, self._term, refresh.target, wanted_digest, before.is_retry), run
+            RunRequest(key, entry.uid, self._entries_term, refresh.target, wanted_digest, before.is_retry),
+            run,
         )
         if is_released:
             self._remove_release_annotation(key, was_held=True)
@@ -397,20 +384,10 @@ class StackRefreshController:
     def _record_run_end(self, ended: FinishedRun) -> None:
         """Record the end of a run, unless another replica has taken its StackRefresh over."""
         request, result, good = ended.request, ended.result, ended.result.outcome.is_success
-        about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
-        fields = {**about, "seconds": round(ended.seconds, 1)}
-        if good:
-            _log.info("stack run succeeded, waiting for the next change", extra=fields)
-        else:
-            _log.warning(
-                "stack run did not succeed, retrying unless its StackRefresh is gone or another replica "
-                "leads",
-                extra={**fields, "error": result.message},
-            )
         entry = self._entries.get(request.key)
         if entry is None or (entry.uid, self._entries_term) != (request.uid, request.leadership_term):
             return
-        with self._condition:
+        with self._lock:
             self._history.setdefault(request.key, RunStatistics()).count_run(ended)
         now = time.monotonic()
         if good:
@@ -423,7 +400,6 @@ class StackRefreshController:
         entry.state = entry.state.with_run_end(
             result, request.wanted_digest, ended.seconds, datetime.now(UTC), retry_seconds
         )
-        entry.is_status_unwritten = True
         if entry.refresh is None:
             entry.parse_and_check_spec(self._settings)  # it was changed meanwhile, to what cannot work
         reason = _EVENT_REASON_BY_OUTCOME[result.outcome]
@@ -440,12 +416,11 @@ class StackRefreshController:
             path = STACK_REFRESHES.path(*key, "status")
             written = self._request_or_none_on_404("PATCH", path, {"status": status})
             if written is None:
-                with self._condition:
+                with self._lock:
                     self._entries.pop(key, None)
                 self._queue_changed(key)  # there may be another one of its name
                 return False
             entry.refresh_object = {**item, "status": written.get("status")}
-        entry.is_status_unwritten = False
         return True
 
     def _remove_release_annotation(self, key: RefreshKey, *, was_held: bool) -> None:

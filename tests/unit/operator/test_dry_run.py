@@ -86,9 +86,10 @@ def report(reason: str) -> SyncerReport:
     return SyncerReport(is_well, said, is_well, said)
 
 
-def output(run_report: RunReport, capsys: pytest.CaptureFixture[str]) -> str:
-    """Print the report on one syncer, and return the output."""
-    run_report.print({("shop", "rating"): OWNER})
+def output(run_report: RunReport, capsys: pytest.CaptureFixture[str], reason: str = "") -> str:
+    """Print the report on one syncer, whose last reconcile had this reason, and return the output."""
+    reports = {("shop", "rating"): report(reason)} if reason else {}
+    run_report.print({("shop", "rating"): OWNER}, reports)
     return capsys.readouterr().out
 
 
@@ -98,8 +99,9 @@ def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[st
     registry = recorded(run_report)
     for _ in range(2):
         assert registry.apply(REGISTER, OWNER) == NOTHING
-    run_report.record_report(("shop", "rating"), report("Synced"))
-    assert output(run_report, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
+    assert (
+        output(run_report, capsys, "Synced") == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
+    )
     assert not run_report.has_failed
 
 
@@ -118,8 +120,7 @@ def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> Non
     registry = recorded(run_report)
     registry.apply(REGISTER, OWNER)
     registry.apply(Plan(), OWNER)
-    run_report.record_report(("shop", "rating"), report("Synced"))
-    (syncer,) = json.loads(output(run_report, capsys))["syncers"]
+    (syncer,) = json.loads(output(run_report, capsys, "Synced"))["syncers"]
     assert [change["action"] for change in syncer["plans"][0]["changes"]] == ["register"]
     assert not run_report.has_failed
 
@@ -139,8 +140,7 @@ def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.C
     not.
     """
     run_report = RunReport(is_once=True, is_dry=False)
-    run_report.record_report(("shop", "rating"), report(reason))
-    assert (f"! {reason}: said so" in output(run_report, capsys)) is (reason != "Synced")
+    assert (f"! {reason}: said so" in output(run_report, capsys, reason)) is (reason != "Synced")
     assert run_report.has_failed is failed
 
 
@@ -149,8 +149,7 @@ def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     failure = FailedChange(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
     run_report = RunReport(is_once=True, is_dry=False)
     recorded(run_report, PlanOutcome((), (failure,))).apply(REGISTER, OWNER)
-    run_report.record_report(("shop", "rating"), report("Synced"))
-    assert "failed: no connection to http://a/e" in output(run_report, capsys)
+    assert "failed: no connection to http://a/e" in output(run_report, capsys, "Synced")
     assert run_report.has_failed
 
 
@@ -173,7 +172,7 @@ def test_a_syncer_on_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_syncer_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     """A run without syncers says so and succeeds."""
     run_report = RunReport(is_once=True, is_dry=False)
-    run_report.print({})
+    run_report.print({}, {})
     assert capsys.readouterr().out == "there are no syncers, and nothing is left of one\n"
     assert not run_report.has_failed
 
@@ -188,7 +187,7 @@ def test_mirrors_are_reported_beside_the_syncers(capsys: pytest.CaptureFixture[s
     shown = MirrorReport((MirroredServiceCounts("REVIEW", "review", 1, 1),))
     run_report.record_mirror(MIRROR, shown, ["+ Service review"])
     run_report.record_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
-    run_report.print({}, mirrors=[MIRROR])
+    run_report.print({}, {}, mirrors=[MIRROR])
     writes = ["~ EndpointSlice review-0"] if is_dry else ["+ Service review", "~ EndpointSlice review-0"]
     count = "1 write" if is_dry else "2 writes"
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -220,7 +219,7 @@ def test_what_is_wrong_with_a_mirror_is_reported(
     run_report = RunReport(is_once=True, is_dry=False, output="json")
     if report is not None:
         run_report.record_mirror(MIRROR, report, [])
-    run_report.print({}, mirrors=[MIRROR])
+    run_report.print({}, {}, mirrors=[MIRROR])
     (found,) = json.loads(capsys.readouterr().out)["mirrors"]
     assert (found["mirror"], found["problem"]["reason"]) == ("shop/review", reason)
     assert run_report.has_failed is has_failed

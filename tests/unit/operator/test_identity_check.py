@@ -14,6 +14,7 @@ from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
 from eurekube_provider.core.lease_notes import LeaseNotes, add_lease_notes
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.operator.identity_check import (
+    CheckVerdict,
     cluster_name_findings,
     name_and_namespace_findings,
     unrenewed_registration_findings,
@@ -54,7 +55,7 @@ def findings_of(
 ) -> list[tuple[bool, str]]:
     """Return each finding's sentence, with True for a warning."""
     return [
-        (one.is_warning, one.state_and_remedy)
+        (one.verdict is CheckVerdict.WARNING, one.detail)
         for one in cluster_name_findings(settings(**given), UID, notes, instances)
     ]
 
@@ -126,7 +127,7 @@ def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[s
         return [one for one in instances if one.key in wanted]
 
     every = name_and_namespace_findings(given, api, LEASE, instances, read)
-    return [(one.subject, one.state_and_remedy) for one in every if one.is_warning]
+    return [(one.subject, one.detail) for one in every if one.verdict is CheckVerdict.WARNING]
 
 
 def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
@@ -191,8 +192,8 @@ def test_stacks_of_another_renewer_are_named_if_nobody_renews_them() -> None:
         return [one for one in every if one.key in set(keys)]
 
     (found,) = unrenewed_registration_findings("eurekube", every, read)
-    assert (found.subject, found.is_warning) == ("west", True)
-    assert "1 registration of stacks ask an operator of this name to renew them" in found.state_and_remedy
-    assert "--operator-name west, or run the stacks with the renewer eurekube" in found.state_and_remedy
+    assert (found.subject, found.verdict) == ("west", CheckVerdict.WARNING)
+    assert "1 registration of stacks ask an operator of this name to renew them" in found.detail
+    assert "--operator-name west, or run the stacks with the renewer eurekube" in found.detail
     # Eureka does not answer.
     assert list(unrenewed_registration_findings("eurekube", every, lambda _: [])) == []

@@ -589,7 +589,7 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
     scene.reconcile()
     scene.reconcile()
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
-    run_report.print({KEY: old}, frozenset({KEY}))
+    run_report.print({KEY: old}, {}, frozenset({KEY}))
     assert capsys.readouterr().out.splitlines() == [
         f"{old}:",
         f"  ~ RATING a.shop.lab:rating:8080 metadata.eurekube.owner: {old} -> {new}",

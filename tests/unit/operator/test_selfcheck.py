@@ -39,13 +39,12 @@ from eurekube_provider.kube.rights import (
 )
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.__main__ import main
+from eurekube_provider.operator.identity_check import CheckResult, CheckVerdict
 from eurekube_provider.operator.selfcheck import (
     ACCESS_REVIEWS_PATH,
     CRD_KINDS,
     MISSING_RIGHT_EFFECTS,
     BackgroundSelfCheck,
-    CheckResult,
-    CheckVerdict,
     check_encryption,
     check_eureka,
     check_kubernetes,
