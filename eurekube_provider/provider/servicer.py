@@ -21,11 +21,15 @@ import grpc
 from google.protobuf import any_pb2, empty_pb2
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
-from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.core.identity import (
+    DYNAMIC_OPERATOR_GUARD_TYPE,
+    NATIVE_OPERATOR_GUARD_TYPE,
+    StackOwner,
+)
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
-from eurekube_provider.provider import listing, native_guard
+from eurekube_provider.provider import listing
 from eurekube_provider.provider.configuration import KEYS_OF_PROJECT_PROGRAM, Configuration
 from eurekube_provider.provider.differences import detailed_diff
 from eurekube_provider.provider.functions import invoke
@@ -80,9 +84,17 @@ from eurekube_provider.registrations.property_check import CheckFailure
 from eurekube_provider.registrations.resource import FoundResource, print_to_standard_error
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.registrations.values import UNKNOWN
+from eurekube_provider.resources.guarded_operator import (
+    guard_id,
+    is_guard_changed,
+    refuse_deletion_while_needed,
+)
 from eurekube_provider.version import __version__
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_DYNAMIC_PROVIDER_PROPERTY = "__provider"
+"""A property that only states of a dynamic provider have."""
 
 
 def _answer_errors(method: _Method) -> _Method:
@@ -98,19 +110,6 @@ def _answer_errors(method: _Method) -> _Method:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())
             raise
-
-    return wrapper  # type: ignore[return-value]
-
-
-def _answer_guard_requests(method: _Method) -> _Method:
-    """Decorate a method: answer requests about an operator's guard by :mod:`native_guard`."""
-    answer = native_guard.ANSWER_FUNCTIONS_BY_METHOD[method.__name__]
-
-    @wraps(method)
-    def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
-        if native_guard.is_guard(request):
-            return answer(request)
-        return method(self, request, context)
 
     return wrapper  # type: ignore[return-value]
 
@@ -205,9 +204,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Complete and normalise a program's properties, and refuse those that Eureka could not hold."""
+        if _is_guard(request):  # only the component writes it
+            return proto.CheckResponse(inputs=request.news)
         olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
         refuse_stack_shared_by_everybody(self._configuration, UrnParts.parse(request.urn).project)
@@ -222,14 +222,16 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.CheckResponse(inputs=encode_properties(inputs, secrets), failures=failures)
 
     @_answer_errors
-    @_answer_guard_requests
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare a state with checked properties, and report a program's changes property by property."""
         olds, news = decode_properties(request.olds).properties, decode_properties(request.news).properties
+        some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
+        # A state of the dynamic provider is written again, under this one's names.
+        is_moved = _DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
+        if _is_guard(request):
+            return proto.DiffResponse(changes=some if is_moved or is_guard_changed(olds, news) else none)
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
-        # A state of the dynamic provider is written again, under this one's names.
-        is_moved = native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
         is_state_of_earlier_release = resource.is_state_of_earlier_release(olds)
         is_changed = found.has_changes or is_moved or is_state_of_earlier_release
         details: dict[str, Any] = {}
@@ -240,7 +242,6 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             details = detailed_diff(before, news, found.replaces)
             if is_state_of_earlier_release:
                 details[to_camel_case(INSTANCE_IDS_OUTPUT)] = proto.PropertyDiff(kind=proto.PropertyDiff.ADD)
-        some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(
             changes=some if is_changed else none,
             replaces=[to_camel_case(name) for name in found.replaces],
@@ -252,10 +253,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register all instances of a resource, or none."""
         news = decode_properties(request.properties)
+        if _is_guard(request):
+            id_ = "" if request.preview else guard_id(news.properties)
+            return proto.CreateResponse(id=id_, properties=encode_properties(news.properties, news.secrets))
         resource = self._resource(request)
         if self._configuration.is_stateless:
             self._require_unregistered(request, news.properties)
@@ -275,11 +278,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return a resource as Eureka holds it; without our state, the instances that an id names, for
         ``pulumi import`` and ``get``.
         """
+        if _is_guard(request):  # no server knows it
+            return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
         state, inputs = decode_properties(request.properties), decode_properties(request.inputs)
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
@@ -321,10 +325,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Update(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register new and changed instances, then remove those that the program does not have any more."""
         olds, news = decode_properties(request.olds), decode_properties(request.news)
+        if _is_guard(request):
+            return proto.UpdateResponse(properties=encode_properties(news.properties, news.secrets))
         resource = self._resource(request)
         if self._configuration.is_stateless:
             olds = replace(olds, properties=self._read_stateless_registration(request))
@@ -343,10 +348,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Remove a resource's instances; report and leave those that belong to somebody else by now."""
         state = decode_properties(request.properties).properties
+        if _is_guard(request):
+            refuse_deletion_while_needed(state)
+            return empty_pb2.Empty()  # type: ignore[attr-defined]
         resource = self._resource(request)
         if self._configuration.is_stateless:
             state = self._read_stateless_registration(request)
@@ -519,6 +526,11 @@ def _check_failures(problems: Any, request: Any) -> list[Any]:
         )
         for each in problems
     ]
+
+
+def _is_guard(request: Any) -> bool:
+    """Return whether a request is about the guard of an operator, which only the component makes."""
+    return resource_type(request) in (NATIVE_OPERATOR_GUARD_TYPE, DYNAMIC_OPERATOR_GUARD_TYPE)
 
 
 def _resource_token(request: Any) -> str:
