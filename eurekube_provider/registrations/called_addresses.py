@@ -29,11 +29,6 @@ class CalledAddress(NamedTuple):
     secure_port: int | None
 
     @classmethod
-    def from_instances(cls, instances: Iterable[Mapping[str, Any]]) -> set[CalledAddress]:
-        """Return the called addresses of several instances' properties, leaving out unknown ones."""
-        return {at for each in instances if (at := cls.from_properties(each)) is not None}
-
-    @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> CalledAddress | None:
         """Return the called address of an instance's properties; None where a property is unknown or
         unusable.

@@ -1,4 +1,4 @@
-"""The part of the comparison of a state with a program that EurekaInstance and EurekaApplication share."""
+"""Comparison of a state with a program, for EurekaInstance and EurekaApplication alike."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any
 
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.members import APPLICATION_INPUT_NAMES
 from eurekube_provider.registrations.properties import (
     ID_IS_DEFAULT_PROPERTY,
+    INCARNATION_PROPERTY,
     LEAVING_MARK,
     LEFTOVER_MARKS,
     SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     Properties,
+    contains_unknown,
 )
 from eurekube_provider.registrations.values import UNKNOWN
+
+_IDENTITY_PROPERTIES = ("application", "instance_id")
+"""Properties that identify a registration: a change of one makes another registration."""
 
 _FINDING_PROPERTY_NAMES = (
     "seen_owner",
@@ -40,9 +46,56 @@ class StateDifference:
     replaces: tuple[str, ...] = ()
 
 
-def has_leftovers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether an earlier run left something that an update must handle, as a refresh or check saw."""
-    return any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
+    """Compare a resource's state, as Eureka held it, with the checked properties of the program.
+
+    Another application, another id of a EurekaInstance, or other servers make another registration, which is
+    made before the old one is removed. Two lists of URLs without a common one may still lead to the same
+    Eureka: the new one then stands in the old one's place with an incarnation of its own, and the removal of
+    the old one leaves it. Lists that share a URL are the same Eureka and update in place; their order means
+    nothing. An alias of a EurekaApplication that leads to a EurekaInstance's state is a replacement as well:
+    its registration is no member, and no update removes it.
+
+    :param olds: a state's outputs.
+    :param news: checked properties; anything may still be unknown, and counts as a change.
+    """
+    replaces = [name for name in _IDENTITY_PROPERTIES if name in news and olds.get(name) != news[name]]
+    if "instances" in news and "instances" not in olds:
+        replaces.append("instances")
+    if have_no_url_in_common(olds, news):
+        replaces.append("service_url")
+    changes = bool(replaces) or contains_unknown(news) or bool(findings_of_refresh(olds))
+    changes = changes or any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
+    return StateDifference(changes or _asks_for_other_contents(olds, news), tuple(replaces))
+
+
+def _asks_for_other_contents(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+    """Return whether a program asks for other registrations than its state has; none may be unknown."""
+    if "instances" in news and _non_empty_inputs(olds) == _non_empty_inputs(news):  # most states
+        return False
+    have = DesiredState.from_properties(olds)
+    want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
+    return (
+        have.management_properties != want.management_properties
+        or have.registrations.keys() != want.registrations.keys()
+        or any(_has_changed(have.registrations[key], each) for key, each in want.registrations.items())
+        or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
+    )
+
+
+def _has_changed(have: Registration, want: Registration) -> bool:
+    """Return whether a state's registration differs from a program's in its contents, status or place."""
+    return not same_contents_but_status(have.instance, want.instance) or (
+        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
+    )
+
+
+def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: each.get("host_name") for key, each in (properties.get("instances") or {}).items()}
+
+
+def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: properties[key] for key in APPLICATION_INPUT_NAMES if properties.get(key) not in (None, {})}
 
 
 def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
@@ -124,10 +177,3 @@ def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None
 def has_stale_enforced_mark(actual: Instance, asked: Status | None) -> bool:
     """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
     return actual.enforced not in ("", asked and asked.value)
-
-
-def has_changed(have: Registration, want: Registration) -> bool:
-    """Return whether a state's registration differs from a program's in its contents, status or place."""
-    return not same_contents_but_status(have.instance, want.instance) or (
-        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
-    )

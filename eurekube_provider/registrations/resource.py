@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
     complete_imported_state,
+    diff,
     findings_of_refresh,
     has_new_finding,
     have_no_url_in_common,
@@ -126,7 +127,7 @@ class FoundResource:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationKind:
-    """The functions for EurekaInstance or for EurekaApplication: checks, differences, inputs and outputs.
+    """The functions for EurekaInstance or for EurekaApplication: checks, inputs and outputs.
 
     :ivar stables: the properties that an update never changes.
     """
@@ -134,32 +135,26 @@ class RegistrationKind:
     stables: tuple[str, ...]
     check: Callable[[Mapping[str, Any], Mapping[str, Any]], CheckedProperties]
     without_fixed_defaults: Callable[[Mapping[str, Any]], Properties]
-    diff: Callable[[Mapping[str, Any], Mapping[str, Any]], StateDifference]
     outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
     inputs: Callable[[Mapping[str, Any]], Properties]
     resource_id: Callable[[DesiredState, Mapping[str, Any]], str]
-    addresses: Callable[[Mapping[str, Any]], Collection[CalledAddress]]
 
 
 INSTANCE_REGISTRATION_KIND = RegistrationKind(
-    instance_state.IDENTITY_PROPERTY_NAMES,
+    ("application", "instance_id"),
     check,
     without_fixed_defaults,
-    instance_state.diff,
     instance_state.outputs,
     instance_state.inputs,
     instance_state.resource_id,
-    lambda properties: CalledAddress.from_instances([properties]),
 )
 APPLICATION_REGISTRATION_KIND = RegistrationKind(
     ("application", ID_BASE_PROPERTY),
     check_application,
     dict,
-    application_state.diff,
     application_state.outputs,
     application_state.inputs,
     application_state.resource_id,
-    lambda properties: CalledAddress.from_instances(member_properties(properties).values()),
 )
 
 
@@ -228,12 +223,12 @@ class RegistrationResource:
         """
         olds = complete_imported_state(olds, news)
         if not DECLARED_RESOURCES.is_declared(news):
-            difference = self._kind.diff(
+            difference = diff(
                 without_refresh_findings(self._kind.inputs(olds)), without_refresh_findings(news)
             )
             is_new = has_new_finding(findings_of_refresh(olds), findings_of_refresh(news))
             return replace(difference, has_changes=difference.has_changes or is_new)
-        difference = self._kind.diff(olds, news)
+        difference = diff(olds, news)
         for mark, reason in _SENTENCE_BY_LEFTOVER_MARK.items():
             if mark in olds or mark in news:
                 self._warn(f"{news.get('owner')}: {reason}")
@@ -346,7 +341,8 @@ class RegistrationResource:
         found = DECLARED_RESOURCES.claims.claim_and_find_conflicts(resource, service_url, claims)
         if not found or checked.problems:
             return checked
-        stood = self._kind.addresses(olds)
+        before = member_properties(olds).values() if "instances" in olds else [olds]
+        stood = set(map(CalledAddress.from_properties, before))
         problems, warnings = list(checked.problems), list(checked.warnings)
         for claim, other in found.items():
             parsed = parse_owner(other.owner)
