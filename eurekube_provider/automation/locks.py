@@ -141,12 +141,11 @@ class ProcessRecords:
 
     :param folder: a writable folder that survives the process, inside of Pulumi's home.
     :param stack: a text that identifies the stack among all others.
-    :param former: the text by which an earlier version identified it.
     """
 
-    def __init__(self, folder: Path, stack: str, former: str = "") -> None:
+    def __init__(self, folder: Path, stack: str) -> None:
         self._folder = folder
-        self._key, self._former = (sha256(each.encode()).hexdigest()[:16] for each in (stack, former))
+        self._key = sha256(stack.encode()).hexdigest()[:16]
 
     @contextmanager
     def claim_stack(self) -> Iterator[None]:
@@ -219,8 +218,7 @@ class ProcessRecords:
 
     def _read_records(self) -> dict[Path, ProcessRecord]:
         found: dict[Path, ProcessRecord] = {}
-        for key in (self._key, self._former):
-            for path in self._folder.glob(f"{key}.*.json"):
-                with suppress(OSError, ValueError, TypeError):
-                    found[path] = ProcessRecord(**json.loads(path.read_text()))
+        for path in self._folder.glob(f"{self._key}.*.json"):
+            with suppress(OSError, ValueError, TypeError):
+                found[path] = ProcessRecord(**json.loads(path.read_text()))
         return found

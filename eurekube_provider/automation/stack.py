@@ -60,9 +60,7 @@ class StackRunner:
         backend = os.environ.get("PULUMI_BACKEND_URL", "")
         home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
         self._records = ProcessRecords(
-            home / "eurekube-runs",
-            stack_identity(target.stack, project, backend, work_dir),
-            former=f"{work_dir}\0{target.stack}",
+            home / "eurekube-runs", stack_identity(target.stack, project, backend, work_dir)
         )
         try:
             self._command = CancellableCommand(self._records)

@@ -18,7 +18,6 @@ from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
-    DEFAULT_OPERATOR_NAME,
     OFFLINE_VARIABLE,
     SETTING_NAMES_BY_CONNECTION_FIELD,
     abandoned_urls,
@@ -122,21 +121,6 @@ class Configuration:
         return os.environ if self.is_default_provider or not self.values.get("url") else EMPTY_MAPPING
 
     @property
-    def operator_name(self) -> str:
-        """The renewer of resources that name none."""
-        return self("operatorName") or DEFAULT_OPERATOR_NAME
-
-    @property
-    def organization(self) -> str | None:
-        """The configured organization; None without one."""
-        return self("organization")
-
-    @property
-    def do_owner(self) -> str | None:
-        """The owner of registrations without a stack; None where ``doOwner`` is not configured."""
-        return self("doOwner")
-
-    @property
     def is_offline(self) -> bool:
         """True if a preview must ask no server."""
         return _is_true(self("offline")) or _is_true(os.environ.get(OFFLINE_VARIABLE))
@@ -165,7 +149,7 @@ class Configuration:
             for key in self.values
             if key not in known and not key.startswith(("__", "version", "pluginDownloadURL"))
         ]
-        if "/" in (self.organization or ""):
+        if "/" in (self("organization") or ""):
             found.append(CheckFailure("organization", "must have no slash, which separates an owner's parts"))
         found += [
             CheckFailure(flag, "must be true or false")

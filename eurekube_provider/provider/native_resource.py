@@ -6,7 +6,7 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,16 @@ from eurekube_provider.core.identity import (
     StackOwner,
     parse_owner,
 )
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.provider.stateless_owner import stateless_owner
 from eurekube_provider.provider.wire import PropertyPath, ReceivedProperties
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME, configured_connection
+from eurekube_provider.registrations.connections import (
+    DEFAULT_CONNECTION_NAME,
+    DEFAULT_OPERATOR_NAME,
+    configured_connection,
+)
 from eurekube_provider.registrations.defaults import (
     DERIVABLE_INPUT_NAMES,
     DERIVABLE_OUTPUT_NAMES,
@@ -204,24 +209,25 @@ class NativeResource:
         if connection is UNKNOWN:
             raise ConfigurationError("the name of a connection must be known before anything is created")
         urls = configured_connection(self._configuration, name=connection).service_urls
-        if self._configuration.is_stateless:
-            owner = stateless_owner(
-                self._configuration, str(given.get("application")), str(given.get("instance_id"))
-            )
-        else:
-            owner = StackOwner(self._organization(urn, olds), urn.project, urn.stack, urn.name)
+        owner = self.owner(urn, str(given.get("application")), str(given.get("instance_id")), olds)
         found: Properties = {"service_url": ",".join(urls), "owner": str(owner)}
         if given.get("renewer") is None:
-            found["renewer"] = self._configuration.operator_name
+            found["renewer"] = self._configuration("operatorName") or DEFAULT_OPERATOR_NAME
         return found
 
-    def _organization(self, urn: UrnParts, olds: Properties) -> str:
-        """Return the configured organization, else the state's: the owner of its registrations stays."""
-        said = self._configuration.organization
+    def owner(
+        self, urn: UrnParts, application: str, instance_id: str, olds: Mapping[str, Any] = EMPTY_MAPPING
+    ) -> StackOwner:
+        """Return the owner of a resource: the configured organization, else the state's, so that the owner of
+        its registrations stays. Without a state each registration has an owner of its own.
+        """
+        if self._configuration.is_stateless:
+            return stateless_owner(self._configuration, application, instance_id)
+        said = self._configuration("organization")
         before = parse_owner(str(olds.get("owner")))
         if not said and isinstance(before, StackOwner) and before.project == urn.project:
-            return before.organization
-        return said or DEFAULT_ORGANIZATION
+            said = before.organization
+        return StackOwner(said or DEFAULT_ORGANIZATION, urn.project, urn.stack, urn.name)
 
     def _paths_derived_from_secrets(
         self, given: Properties, news: ReceivedProperties

@@ -24,11 +24,9 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Own
 from eurekube_provider.core.identity import (
     DYNAMIC_OPERATOR_GUARD_TYPE,
     NATIVE_OPERATOR_GUARD_TYPE,
-    StackOwner,
 )
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider import listing
 from eurekube_provider.provider.configuration import KEYS_OF_PROJECT_PROGRAM, Configuration
 from eurekube_provider.provider.differences import detailed_diff
@@ -441,12 +439,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Return the instances that the id of a request names, as a resource that is yet to be adopted."""
         kind = RESOURCE_KINDS_BY_TOKEN[_resource_token(request)]
         connection = configured_connection(self._configuration)
-        if self._configuration.is_stateless:
-            owner = stateless_owner(self._configuration, *request.id.strip().partition("/")[::2])
-        else:
-            parsed = UrnParts.parse(request.urn)
-            organization = self._configuration.organization or DEFAULT_ORGANIZATION
-            owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
+        place = request.id.strip().partition("/")[::2]
+        owner = self._resource(request).owner(UrnParts.parse(request.urn), *place)
         find = import_application if kind is APPLICATION_RESOURCE_KIND else import_instance
         urls = ",".join(connection.service_urls)
         found = find(request.id, owner, urls, SHARED_PEERS.get(connection))

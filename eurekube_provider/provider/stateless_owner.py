@@ -32,9 +32,9 @@ def stateless_owner(configuration: Configuration, application: str, instance_id:
 
     Application and id are normalised as in the check of a registration.
     """
-    organization = configuration.organization or DEFAULT_ORGANIZATION
+    organization = configuration("organization") or DEFAULT_ORGANIZATION
     name = f"{application.strip().upper()}/{instance_id.strip()}"
-    return StackOwner(organization, _STATELESS_PROJECT_NAME, configuration.do_owner or "nobody", name)
+    return StackOwner(organization, _STATELESS_PROJECT_NAME, configuration("doOwner") or "nobody", name)
 
 
 def refuse_stack_shared_by_everybody(configuration: Configuration, project: str) -> None:
@@ -42,7 +42,7 @@ def refuse_stack_shared_by_everybody(configuration: Configuration, project: str)
 
     :raises ConfigurationError: the project is the CLI's default one, and no organization is configured.
     """
-    if project == _CLI_GLOBAL_PROJECT_NAME and not configuration.organization:
+    if project == _CLI_GLOBAL_PROJECT_NAME and not configuration("organization"):
         raise ConfigurationError(
             "outside of a project pulumi do has a stack that everybody has, so that two people would take"
             " each other's registrations: run it in a project, or set organization to a name of your own"
@@ -56,7 +56,7 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
     :raises ConfigurationError: ``doOwner`` is missing or cannot be part of an owner, or the resource is an
         Application.
     """
-    owner = configuration.do_owner
+    owner = configuration("doOwner")
     if not owner:
         raise ConfigurationError(
             "pulumi do --stateless gives everybody one URN, so that nobody could tell whose a registration"
@@ -65,7 +65,7 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
         )
     if not _OWNER_NAME_PATTERN.fullmatch(owner):
         raise ConfigurationError("doOwner must be letters, digits, dots, dashes and underscores")
-    if "/" in (configuration.organization or ""):  # this command checks no configuration
+    if "/" in (configuration("organization") or ""):  # this command checks no configuration
         raise ConfigurationError("organization must have no slash, which separates an owner's parts")
     if token != NATIVE_INSTANCE_TYPE:
         raise ConfigurationError(

@@ -201,13 +201,12 @@ class RegistrationResource:
             **self._kind.without_fixed_defaults(checked.properties),
             **select_derived_secrets(derived, checked.properties),
         }
-        for one in checked.warnings[:_MAX_REPORTED_ONE_BY_ONE]:
-            reason = one.reason if self._hides_secrets else one.reason_without_value()
-            self._warn(f"{properties.get('owner')}: {one.property}: {reason}")
-        if len(checked.warnings) > _MAX_REPORTED_ONE_BY_ONE:
-            self._warn(
-                f"{properties.get('owner')}: and {len(checked.warnings) - _MAX_REPORTED_ONE_BY_ONE} more"
-            )
+        owner = properties.get("owner")
+        reasons = [
+            f"{owner}: {one.property}: {one.reason if self._hides_secrets else one.reason_without_value()}"
+            for one in checked.warnings
+        ]
+        self._warn_of_first(reasons, f"{owner}: and")
         DECLARED_RESOURCES.record_declared(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._find_leftover_marks(olds, properties)
@@ -320,10 +319,7 @@ class RegistrationResource:
             SHARED_REMOVAL_CHECKS.check_and_remove_again()
         if previous.registrations and not (removal.removed or removal.not_removed):
             self._warn(lifecycle.not_registered_message(previous))
-        for instance in removal.not_removed[:_MAX_REPORTED_ONE_BY_ONE]:
-            self._warn(lifecycle.not_removed_message(instance))
-        if len(removal.not_removed) > _MAX_REPORTED_ONE_BY_ONE:
-            self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED_ONE_BY_ONE} more")
+        self._warn_of_first(map(lifecycle.not_removed_message, removal.not_removed), "and so were")
         self._warn_of_unaddressable(removal.unaddressable)
 
     def _refuse_claims_of_others(
@@ -423,13 +419,20 @@ class RegistrationResource:
 
     def _warn_of_unaddressable(self, refused: Mapping[InstanceKey, RegistryRejected]) -> None:
         """Warn of instances that are listed as the resource's own, and can be neither read nor removed."""
-        for (application, instance_id), error in list(refused.items())[:_MAX_REPORTED_ONE_BY_ONE]:
-            self._warn(
-                f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
-                f" left as it is, since no request can name it ({error}); end what registers it"
-            )
-        if len(refused) > _MAX_REPORTED_ONE_BY_ONE:
-            self._warn(f"and {len(refused) - _MAX_REPORTED_ONE_BY_ONE} more in the same way")
+        sentences = (
+            f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
+            f" left as it is, since no request can name it ({error}); end what registers it"
+            for (application, instance_id), error in refused.items()
+        )
+        self._warn_of_first(sentences, "and", " in the same way")
+
+    def _warn_of_first(self, sentences: Iterable[str], before: str, after: str = "") -> None:
+        """Show a person the first sentences; of the others the number, in one more sentence."""
+        every = list(sentences)
+        for sentence in every[:_MAX_REPORTED_ONE_BY_ONE]:
+            self._warn(sentence)
+        if len(every) > _MAX_REPORTED_ONE_BY_ONE:
+            self._warn(f"{before} {len(every) - _MAX_REPORTED_ONE_BY_ONE} more{after}")
 
     def _peers(self, desired: DesiredState) -> Peers:
         return peers_for_urls(self._setting, desired.connection, desired.service_urls)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.resources.labels import stack_label_value
-from eurekube_provider.stateless.render import RenderedStack
+from eurekube_provider.stateless.render import API_VERSION_BY_KIND, RenderedStack
 from eurekube_provider.stateless.secret_masks import KubernetesObject
 from eurekube_provider.stateless.server_side_apply import (
     ApplyEffect,
@@ -24,25 +24,15 @@ from eurekube_provider.stateless.server_side_apply import (
 )
 from eurekube_provider.stateless.stack_registrations import LineReporter, RenderedRegistrations
 
-SYNCER_VERSION_AND_KIND = ("eurekube.io/v1alpha1", "EurekaSyncer")
-MIRROR_VERSION_AND_KIND = ("eurekube.io/v1alpha1", "EurekaMirror")
-NAMESPACE_VERSION_AND_KIND = ("v1", "Namespace")
-_CRD_VERSION_AND_KIND = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-_OTHER_REMOVED_VERSIONS_AND_KINDS = (
+_SERVED_BY_OPERATOR = [("eurekube.io/v1alpha1", "EurekaSyncer"), ("eurekube.io/v1alpha1", "EurekaMirror")]
+_CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+_OTHERS_IN_REMOVAL_ORDER = [
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
-    ("networking.k8s.io/v1", "NetworkPolicy"),
     ("policy/v1", "PodDisruptionBudget"),
-    ("apps/v1", "Deployment"),
-    ("v1", "Service"),
-    ("v1", "Secret"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "Role"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("v1", "ServiceAccount"),
-)
-"""Further kinds of objects that the components make, as apiVersion and kind, in the order of removal."""
+    *((version, kind) for kind, version in reversed(API_VERSION_BY_KIND.items()) if kind != _CRD[1]),
+]
+"""Further kinds of objects that the components make, as apiVersion and kind."""
 
 DEFAULT_REMOVAL_WAIT_SECONDS = 60.0
 
@@ -128,17 +118,7 @@ def _find_unrendered(
     """
     kept = {object_identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *more_objects)}
-    unusual = sorted(
-        named
-        - {
-            SYNCER_VERSION_AND_KIND,
-            MIRROR_VERSION_AND_KIND,
-            NAMESPACE_VERSION_AND_KIND,
-            _CRD_VERSION_AND_KIND,
-            *_OTHER_REMOVED_VERSIONS_AND_KINDS,
-        }
-    )
-
+    unusual = sorted(named - {*_SERVED_BY_OPERATOR, _CRD, *_OTHERS_IN_REMOVAL_ORDER})
     label = stack_label_value(rendered.project, rendered.stack)
 
     def unrendered_of_kinds(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
@@ -146,9 +126,8 @@ def _find_unrendered(
             item for item in objects.list_objects_of_stack(label, kinds) if object_identity(item) not in kept
         ]
 
-    return unrendered_of_kinds([SYNCER_VERSION_AND_KIND, MIRROR_VERSION_AND_KIND]), unrendered_of_kinds(
-        [*unusual, *_OTHER_REMOVED_VERSIONS_AND_KINDS, NAMESPACE_VERSION_AND_KIND]
-    )
+    others = unrendered_of_kinds([*unusual, *_OTHERS_IN_REMOVAL_ORDER])
+    return unrendered_of_kinds(_SERVED_BY_OPERATOR), others
 
 
 def _remove_syncers(
