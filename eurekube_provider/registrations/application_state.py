@@ -32,10 +32,7 @@ from eurekube_provider.registrations.properties import (
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
-    """Return the application's state: its written properties, replaced where Eureka holds other values.
-
-    :param properties: checked properties, or an earlier state.
-    """
+    """Return the state: an earlier one or checked properties, replaced where Eureka holds other values."""
     kept = {key: properties[key] for key in APPLICATION_INPUT_NAMES if key in properties}
     found: defaultdict[str, Properties] = defaultdict(dict)  # each property's values by key
     instances = found["instances"]

@@ -50,13 +50,10 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     """Compare a resource's state, as Eureka held it, with the checked properties of the program.
 
     Another application, another id of a EurekaInstance, or other servers make another registration, which is
-    made before the old one is removed. Two lists of URLs without a common one may still lead to the same
-    Eureka: the new one then stands in the old one's place with an incarnation of its own, and the removal of
-    the old one leaves it. Lists that share a URL are the same Eureka and update in place; their order means
-    nothing. An alias of a EurekaApplication that leads to a EurekaInstance's state is a replacement as well:
-    its registration is no member, and no update removes it.
+    made before the old one is removed. Two lists of URLs without a common one may still lead to one Eureka:
+    the new one then takes the old one's place, and the removal of the old one leaves it. An application that
+    takes the place of a EurekaInstance in the state replaces it, too.
 
-    :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
     replaces = [name for name in _IDENTITY_PROPERTIES if name in news and olds.get(name) != news[name]]
@@ -99,10 +96,8 @@ def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
-    """Return a state; to one that an import wrote, add the program's owner and URLs, and note the owner in
-    Eureka as ``seen_owner`` or ``held_by_others``.
-
-    :param news: checked properties.
+    """Return a state; complete one that an import wrote by the program's owner and URLs, and note the owner
+    in Eureka as ``seen_owner`` or ``held_by_others``.
     """
     if "service_url" in state:
         return dict(state)
@@ -114,12 +109,10 @@ def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -
 
 
 def findings_of_refresh(state: Mapping[str, Any]) -> Properties:
-    """Return a refresh's findings that an update has to undo and that no other property shows.
+    """Return a refresh's findings, of a state or of inputs, that an update has to undo.
 
     A refresh writes them among the inputs, too: no program asks for them, so that a preview shows them, and
     the next refresh finds nothing new.
-
-    :param state: outputs, or inputs that a refresh wrote.
     """
     found = {name: state[name] for name in _FINDING_PROPERTY_NAMES if state.get(name) not in (None, {})}
     if found.get("seen_owner") == state.get("owner"):
