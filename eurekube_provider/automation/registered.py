@@ -1,7 +1,5 @@
-"""The instances of a stack's registrations as Pulumi's states have them, ready to be compared.
-
-The instances of a ``EurekaApplication`` take properties that they do not set from their application. In a
-preview any property, also a map, may be unknown until the update, or a secret.
+"""The instances of a stack's registrations as Pulumi's states have them, ready to be compared. In a preview
+any property, also a map, may be unknown until the update, or a secret.
 """
 
 from __future__ import annotations
@@ -68,14 +66,12 @@ class RegisteredInstance:
     """An instance of a stack's registration, as one of the stack's states describes it.
 
     :ivar key: its name in the program: the resource's name, or the key within its application.
-    :ivar contents: all other properties that can differ, by names such as ``host_name`` and
-        ``metadata.tier``.
+    :ivar contents: all other properties that can differ, such as ``host_name`` and ``metadata.tier``.
     :ivar adopts: True if it may take over an instance of somebody else (``on_conflict: adopt``).
     :ivar owner_marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
     :ivar incarnation: the incarnation in the state; empty for an instance that was only imported.
     :ivar foreign_owner: the owner in Eureka if that is somebody else; else empty.
-    :ivar has_known_properties: True if more is known of the instance than its key and the properties of the
-        application.
+    :ivar has_known_properties: False if only its key and its application's properties are known.
     """
 
     application: str
@@ -212,10 +208,8 @@ def _make_instance(
     *,
     has_known_properties: bool = True,
 ) -> RegisteredInstance:
-    """Return the instance with the key ``key``.
-
-    :param full: the same properties, with the instance's own ones in place of the shared ones.
-    :param found: the values of :data:`_OWNER_MARK_PROPERTIES`.
+    """Return the instance with the key ``key``; ``full`` has its own properties in place of shared ones, and
+    ``found`` the values of :data:`_OWNER_MARK_PROPERTIES`.
     """
     own = {
         name: value

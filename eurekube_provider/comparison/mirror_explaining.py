@@ -1,7 +1,5 @@
-"""The explanation of an application's mirrors: the Service, and why it does not call an instance.
-
-Only the operator knows its networks and to which addresses names resolve. So the operator's messages come
-first; this module's own conclusions come next.
+"""The explanation of an application's mirrors: the Service, and why it does not call an instance. Only the
+operator knows its networks and what names resolve to: its messages come first.
 """
 
 from __future__ import annotations

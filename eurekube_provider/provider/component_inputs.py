@@ -1,8 +1,7 @@
 """Conversion of a component's inputs, from a program in any language, to the component's own arguments.
 
-A value that may be known later becomes an output, with its secrecy and its dependencies. Values that decide
-which objects the component makes must be known; while one is unknown in a preview, no object can be
-previewed.
+A value that may be known later becomes an output. Values that decide which objects the component makes must
+be known; while one is unknown in a preview, no object can be previewed.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ class ComponentInputs:
 
     :ivar values: the values by the schema's names, also within objects.
     :ivar unknown_paths: paths of values that must be known and are not, as programs write them.
-    :ivar plain_argument_names: the arguments that were taken as plain values: the component gets their
-        dependencies.
+    :ivar plain_argument_names: arguments taken as plain values, whose dependencies the component gets.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -38,13 +36,9 @@ class ComponentInputs:
 
     @classmethod
     def read(cls, arguments_class: type[Any], message: Any, sdk_inputs: Mapping[str, Any]) -> ComponentInputs:
-        """Read a request's inputs.
+        """Read a request's inputs: ``message`` as the engine sent them, ``sdk_inputs`` as the SDK reads them.
 
-        :param arguments_class: the class of the component's arguments.
-        :param message: the inputs as the engine sent them.
-        :param sdk_inputs: the same inputs as the SDK reads them, with outputs.
-        :raises ConfigurationError: a value is of a wrong kind, or is a secret that would stand in clear in
-            the objects.
+        :raises ConfigurationError: a value is of a wrong kind, or is a secret that would stand in clear.
         """
         shapes = {camel_case(argument): shape for argument, shape in argument_types(arguments_class).items()}
         found = cls()
@@ -64,10 +58,7 @@ class ComponentInputs:
     def _read_known_or_note_path(
         self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool = False
     ) -> Any:
-        """Return the value of an argument that must be known; add its path to ``unknown_paths`` if it is not.
-
-        :param within_secret: True if a secret contains the value.
-        """
+        """Return the value of an argument that must be known; add its path to ``unknown_paths`` else."""
         value, is_secret = _unwrap(message)
         is_secret = is_secret or within_secret
         kind = value.WhichOneof("kind") if value is not None else None

@@ -1,7 +1,6 @@
 """The provider's method Construct, which makes the Python components for programs in every language.
 
-Each request runs on an event loop and with settings of its own, so that many can be served at a time. The SDK
-does the rest, as for every component of a Python plugin.
+Each request runs on an event loop and with settings of its own, so that many can be served at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The configuration of a provider: of the stack's default provider (``eurekube:url`` ...), or of one that a
-program makes.
+"""The configuration of the stack's default provider (``eurekube:url`` ...), or of one that a program makes.
 
-A program's provider with a URL of its own takes no credentials from the environment: those of one Eureka must
-not be sent to another.
+The latter takes no credentials from the environment if it has a URL of its own.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationKey:
-    """One key of the configuration; its name is Pulumi's.
-
-    :ivar type: the type's name in the schema of the package.
-    """
+    """One key of the configuration; its name is Pulumi's, and its type one of the package's schema."""
 
     description: str
     type: str = "string"

@@ -27,10 +27,7 @@ _TOKEN_COUNT_PATTERN = re.compile("[0-9]{1,18}")
 
 
 def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:
-    """Return the ids of a type that a query finds, sorted.
-
-    :raises ConfigurationError: the type cannot be listed, or an argument of the query is unknown.
-    """
+    """Return the ids of a type that a query finds, sorted; raise ConfigurationError for an unknown query."""
     known = QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN.get(token)
     if known is None:
         raise ConfigurationError(
@@ -56,8 +53,7 @@ def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -
 def build_page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
     """Return the answers for one page; the last answer has a token for the next page if there is one.
 
-    A token has the number of reported ids, since the limit counts all pages, and the last reported id:
-    instances that come or go meanwhile move no page.
+    A token has the number of reported ids and the last one: what comes or goes meanwhile moves no page.
 
     :param limit: the greatest number of ids on all pages, and ``page_size`` on one page; below 1 no limit.
     :raises ConfigurationError: the token was not made by this provider.

@@ -1,7 +1,5 @@
-"""Instances and Applications of the native provider: adds owner and servers to a program's properties.
-
-A program gives neither owner nor servers. They follow from the resource's URN and the provider's
-configuration.
+"""Instances and Applications of the native provider: adds owner and servers, which follow from the resource's
+URN and the provider's configuration, to a program's properties.
 """
 
 from __future__ import annotations
@@ -136,9 +134,8 @@ class NativeResource:
     def check(
         self, urn: UrnParts, olds: ReceivedProperties, news: ReceivedProperties
     ) -> tuple[CheckedProperties, frozenset[PropertyPath]]:
-        """Complete and normalise a program's properties.
-
-        :returns: the inputs, and the paths of the secrets in them, derived ones included.
+        """Complete and normalise properties; return the inputs, and the paths of secrets, derived ones
+        included.
         """
         given = dict(news.properties)
         kept = _pop_values_from_state(given, olds.properties)
@@ -252,9 +249,8 @@ class NativeResource:
 
 
 def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
-    """Remove from ``given``, and return, the values that no program writes.
-
-    Such values come back from the state with `ignoreChanges`, which may name every property.
+    """Remove from ``given``, and return, what no program writes: with `ignoreChanges` it comes from the
+    state.
     """
     kept = {
         name: given.pop(name)

@@ -1,5 +1,4 @@
-"""The gRPC service for Pulumi's engine, a thin layer over ``registrations``: one method for each kind of
-request.
+"""The gRPC service for Pulumi's engine, a thin layer over ``registrations``: one method for each request.
 
 Source: proto/pulumi/provider.proto of pulumi/pulumi. A request waits for Eureka in a thread of its own; one
 process serves one provider, the stack's default provider or one that a program has made.
@@ -117,10 +116,8 @@ _DEFAULT_PROVIDER_NAME_PATTERN = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """The gRPC service of one provider.
-
-    :param engine_address: the address to which messages for people are sent: the engine hides a plugin's own
-        output.
+    """The gRPC service of one provider; messages go to the engine's address, since it hides a plugin's
+    output.
     """
 
     def __init__(self, engine_address: str = "") -> None:
@@ -155,10 +152,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Refuse a configuration that cannot be used.
-
-        Return the configuration as it is written, with credentials as secrets. Keys that belong to this
-        project's program are left out, so that the state does not repeat them.
+        """Refuse an unusable configuration; return it with credentials as secrets, without the keys of this
+        project's program, so that the state does not repeat them.
         """
         self._name = UrnParts.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
@@ -177,9 +172,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Compare two configurations; no difference needs new registrations.
-
-        Another URL may be another spelling of the same server. Each resource compares its servers itself.
+        """Compare two configurations. Another URL replaces nothing: each resource compares its servers
+        itself.
         """
         olds = _config_values(request.old_inputs if request.HasField("old_inputs") else request.olds)
         news = _config_values(request.news)
@@ -416,10 +410,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._log_to_engine(request.urn, hide_secrets(sentence, request), engine_pb2.WARNING)
 
     def _log_to_engine(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
-        """Make the engine show a sentence about a resource.
-
-        :param is_ephemeral: True for a sentence that the next one replaces.
-        """
+        """Make the engine show a sentence about a resource, perhaps until the next one replaces it."""
         sentence = with_camel_case_names(printable(sentence))
         if not self._engine_address:
             print_to_standard_error(sentence)
@@ -550,8 +541,7 @@ def _configuration(message: Any, name: str) -> Configuration:
 
 def _is_made_by_engine(name: str, version: str) -> bool:
     """Return whether the engine made the provider of this name; a program may name its own ``default``, too.
-
-    The engine's provider has the requested version in its name, and none in its inputs where no version is
+    The engine's provider has the requested version in its name, and none in its inputs where none is
     requested.
     """
     found = _DEFAULT_PROVIDER_NAME_PATTERN.fullmatch(name)

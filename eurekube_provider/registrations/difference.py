@@ -130,10 +130,8 @@ def without_refresh_findings(inputs: Mapping[str, Any]) -> Properties:
 
 
 def without_values_of_state(news: Mapping[str, Any], olds: Mapping[str, Any]) -> Properties:
-    """Return a program's properties without findings of a refresh, marks of leftovers and a default id, which
-    no program writes: `ignoreChanges` may name every property, and they then come back from the state.
-
-    :param olds: the inputs of the last update.
+    """Return a program's properties without what no program writes: findings of a refresh, marks of leftovers
+    and a default id come back from the state, ``olds``, where `ignoreChanges` names every property.
     """
     back = {name for name in (*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS) if name in olds}
     if news.get(ID_IS_DEFAULT_PROPERTY) and news.get("instance_id") == olds.get("instance_id"):
@@ -158,9 +156,8 @@ def have_no_url_in_common(olds: Mapping[str, Any], news: Mapping[str, Any]) -> b
 
 
 def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None:
-    """Return the incarnation in Eureka where it differs from the state's; else None.
-
-    An instance that no stack registered has no incarnation, and counts as no difference.
+    """Return Eureka's incarnation where it is another than the state's, and not one that no stack made; else
+    None.
     """
     is_other = actual.incarnation != (desired.incarnation or "")
     is_named = bool(actual.incarnation) or actual.owner == desired.owner

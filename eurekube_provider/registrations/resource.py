@@ -162,10 +162,9 @@ class RegistrationResource:
     """A EurekaInstance or a EurekaApplication, as every kind of provider handles it.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
-    :param warn: shows a person a sentence, and hides secrets in it. By default sentences go to standard
-        error, and name no address, which may be a secret.
-    :param show_progress: shows a call's progress in place of the message before. By default a line goes to
-        standard error now and then.
+    :param warn: shows a person a sentence, and hides secrets in it; by default on standard error, where no
+        sentence names an address, which may be a secret.
+    :param show_progress: shows progress in place of the message before; by default now and then a line.
     """
 
     def __init__(
@@ -192,8 +191,7 @@ class RegistrationResource:
 
         The check of an update reads an earlier run's leftovers; that of a preview asks no server.
 
-        :param mark: tells the resource from others of the same owner in this program; empty where nothing
-            does.
+        :param mark: tells the resource from others of the same owner in this program; may be empty.
         """
         written, derived = split_secret_placeholders(without_values_of_state(news, olds))
         checked = self._refuse_claims_of_others(self._kind.check(olds, written), olds, mark)
@@ -216,9 +214,8 @@ class RegistrationResource:
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
         """Compare a state with checked properties, and note a resource that is not replaced; ask no server.
 
-        A refresh compares the state that it found with the earlier inputs, and finds nothing new where the
-        inputs have all findings already. An update reports an earlier run's leftovers in words: their marks
-        are no properties of a program.
+        A refresh compares what it found with the earlier inputs, and finds nothing new where they have all
+        findings already. An update reports leftovers in words: their marks are no properties of a program.
         """
         olds = complete_imported_state(olds, news)
         if not DECLARED_RESOURCES.is_declared(news):
@@ -236,12 +233,10 @@ class RegistrationResource:
         return difference
 
     def create(self, news: Properties) -> CreatedResource:
-        """Register all instances of a resource or none, under a new incarnation.
+        """Register all instances of a resource or none, under a new incarnation, by which a replacement tells
+        them from those of the old resource in the same place.
 
         An error after which registrations may be left carries a state that names them.
-
-        A replacement registers the new resource before the old one is removed, perhaps in another run; where
-        both have the same place, only the incarnation tells them apart.
         """
         news = {**news, INCARNATION_PROPERTY: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
@@ -276,8 +271,7 @@ class RegistrationResource:
     def update(self, olds: Properties, news: Properties) -> Properties:
         """Bring Eureka to the wanted registrations, and then remove those that are not wanted any more.
 
-        An update is allowed where Eureka names the owner in the state. An error after a partial change
-        carries a state that makes the next update finish it.
+        An error after a partial change carries a state that makes the next update finish it.
         """
         # A removal must know the incarnation that a failed update has written. A resource of an earlier
         # release stays without one, and a resource that was only imported is not removed.
@@ -325,10 +319,8 @@ class RegistrationResource:
     def _refuse_claims_of_others(
         self, checked: CheckedProperties, olds: Properties, mark: str
     ) -> CheckedProperties:
-        """Refuse an instance or an address that another resource of the program asks for; only warn if this
-        resource had the address before.
-
-        The other resource may be the new one, where the engine checks that first.
+        """Refuse an instance or an address that another resource of the program asks for, perhaps a newer one
+        that was checked first; only warn if this resource had the address before.
         """
         resource = Declaration(str(checked.properties.get("owner")), mark)
         service_url = str(checked.properties.get("service_url"))
@@ -357,10 +349,8 @@ class RegistrationResource:
         return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
     def _find_leftover_marks(self, olds: Properties, properties: Properties) -> Properties:
-        """Return marks for leftovers of an earlier run in Eureka, so that an update handles them.
-
-        A state that was written before that run does not show them. Servers that do not answer are no reason
-        to fail: the next refresh shows the leftovers.
+        """Return marks for leftovers of an earlier run, which an older state does not show, so that an update
+        handles them; none where no server answers: the next refresh shows them.
         """
         wanted = DesiredState.from_properties(properties)
         before = None if have_no_url_in_common(olds, properties) else DesiredState.from_properties(olds)
@@ -387,11 +377,10 @@ class RegistrationResource:
     def _warn_of_shared_addresses(
         self, instances: Iterable[Instance], peers: Peers, ignored_owner: str = ""
     ) -> None:
-        """Warn of other instances of the application at an address of ours.
+        """Warn of other instances of the application at an address of ours, which came since it was
+        registered.
 
-        A creation refuses such an address. The other instance may have come since, or at the same time, when
-        no list had it. An instance that no request can name is reported as the list has it. A server that
-        does not answer is no reason to fail.
+        An instance that no request can name is reported as the list has it; no server's silence is an error.
 
         :param ignored_owner: an owner; instances of its stack are not reported.
         """

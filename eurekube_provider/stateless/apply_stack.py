@@ -1,8 +1,7 @@
 """Applying and removing a rendered stack without an engine and without a state.
 
-Objects are found again by the stack's label, registrations by their owner in Eureka. Registrations use the
-same functions as the dynamic provider. Every step is idempotent: after a failure, the same command goes on
-where it stopped.
+Objects are found again by the stack's label, registrations by their owner in Eureka. Every step is
+idempotent: after a failure, the same command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ def apply_rendered(rendered: RenderedStack, access: KubeAccess | None, report: L
 
 
 def preview_rendered(rendered: RenderedStack, access: KubeAccess | None, report: LineReporter) -> None:
-    """Report the changes that :func:`apply_rendered` would make, and make none.
-
-    :raises EurekubeError: cluster or Eureka cannot be asked.
-    """
+    """Report the changes that :func:`apply_rendered` would make; raise EurekubeError where nobody answers."""
     registries = RenderedRegistrations(rendered, report)
     if access is None:
         registries.preview()
@@ -82,12 +78,10 @@ def remove_rendered(
     report: LineReporter,
     patience_seconds: float = DEFAULT_REMOVAL_WAIT_SECONDS,
 ) -> None:
-    """Remove a stack: its syncers, its registrations, then its other objects. CRDs are kept, as by the
-    component.
+    """Remove a stack: its syncers, its registrations, then its other objects, but for CRDs.
 
     :param patience_seconds: how long the operator may take to serve the syncers' finalizers.
-    :raises KubernetesError: a syncer could not be deleted; nothing else was removed, and the operator is
-        kept.
+    :raises KubernetesError: a syncer could not be deleted; nothing else was removed.
     :raises EurekubeError: another step failed.
     """
     registries = RenderedRegistrations(rendered, report)
@@ -111,10 +105,8 @@ def _format_effect(effect: ApplyEffect, item: KubernetesObject) -> str:
 def _find_unrendered(
     rendered: RenderedStack, objects: ClusterObjects, more_objects: Iterable[KubernetesObject] = ()
 ) -> tuple[list[KubernetesObject], list[KubernetesObject]]:
-    """Return the cluster's objects that have the stack's label and are not rendered: syncers and mirrors,
-    then the rest in the order of removal.
-
-    :param more_objects: objects whose kinds are looked for, too.
+    """Return the cluster's objects with the stack's label that are not rendered: syncers and mirrors, then
+    the rest in the order of removal; also of the kinds of ``more_objects``.
     """
     kept = {object_identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *more_objects)}

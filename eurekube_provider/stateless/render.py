@@ -1,8 +1,7 @@
 """Rendering of a program without an engine: a run under the SDK's mocks collects its resources.
 
-``__main__.py``, components and checks are the same as with an engine. Only the program's own lookups ask a
-server, and no state is kept. The Pulumi SDK keeps its settings for the whole process, so that one process
-renders one stack.
+Only the program's own lookups ask a server. The SDK keeps its settings for the whole process, so that one
+process renders one stack.
 """
 
 from __future__ import annotations
@@ -130,10 +129,8 @@ class RenderedStack:
         return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
-        """Return the registrations as a JSON object by name, always as the same text.
-
-        Instances of a EurekaApplication are named ``<name>/<key>``, and have the application's properties,
-        too.
+        """Return the registrations as a JSON object by name, always as the same text. Instances of a
+        EurekaApplication are named ``<name>/<key>``, and have its properties, too.
         """
         everything = {name: (name, properties) for name, properties in self.registrations.items()}
         for name, application in self.applications.items():
@@ -178,9 +175,8 @@ class _ResourceCollector(MockedRegistrations):
 
 
 class _CollectingMonitor(mocks.MockMonitor):
-    """A mocked engine that hands resources to the collector, and records the paths of secrets.
-
-    The SDK's own mocks mark a whole property as secret as soon as a part of it is.
+    """A mocked engine that hands resources to the collector, and records the paths of secrets: the SDK's own
+    mocks mark a whole property as secret as soon as a part of it is.
     """
 
     def __init__(self, collector: _ResourceCollector) -> None:

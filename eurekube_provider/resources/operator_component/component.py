@@ -1,7 +1,5 @@
-"""The component EurekubeOperator: its objects, and the order in which they are made and removed.
-
-It works under the SDK's mocks as well as with an engine: every name is explicit, no value comes from a
-server, and the CRD is read as YAML.
+"""The component EurekubeOperator: its objects, and the order in which they are made and removed. It also
+works under the SDK's mocks: every name is explicit, and no value comes from a server.
 """
 
 from __future__ import annotations
@@ -179,10 +177,8 @@ class EurekubeOperator(pulumi.ComponentResource):
         )
 
     def _make_or_read_namespace(self, title: str) -> Namespace:
-        """Return the operator's namespace, made by this component or an existing one.
-
-        An existing namespace is read under the same resource name: a namespace that this component made
-        before then leaves the state without being removed.
+        """Return the operator's namespace. An existing one is read under the same resource name, so that one
+        that this component made before leaves the state without being removed.
         """
         options = pulumi.ResourceOptions(parent=self)
         if not self._args.create_namespace:
@@ -232,10 +228,8 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _make_secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
     ) -> tuple[Secret, pulumi.Input[str]]:
-        """Make a Secret; return it and its name.
-
-        The engine gives the Secret a new name whenever its content changes, so that the pods, which read it
-        at their start, are replaced. Without an engine the name is fixed.
+        """Make a Secret; return it and its name, which the engine changes with the content, so that the pods,
+        which read it at their start, are replaced. Without an engine the name is fixed.
         """
         opts = self._options_after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
@@ -255,9 +249,8 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
     ) -> pulumi.Resource:
-        """Make a Kubernetes object that depends on the namespace only.
-
-        :param more: the object's properties; without ``metadata`` it gets the operator's own.
+        """Make a Kubernetes object that needs the namespace only, by default with the operator's own
+        metadata.
         """
         opts = self._options_after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})

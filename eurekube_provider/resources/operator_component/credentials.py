@@ -28,8 +28,7 @@ class SecretEntry:
     """One entry that a Secret may hold.
 
     :ivar name: the name of the component's argument.
-    :ivar key: the key in the Secret that the component makes, and the file's name for an entry that is a
-        file.
+    :ivar key: the key in the Secret that the component makes, and the name of a file.
     :ivar variable: the environment variable with the value, or with the path of the file.
     """
 
@@ -107,8 +106,7 @@ class SecretKeyRef:
 class Credentials:
     """An operator's credentials and certificates for Eureka.
 
-    :param given: the component's own arguments, by the names of :data:`SECRET_ENTRIES`; None for an argument
-        that is not given.
+    :param given: the component's own arguments, by the names of :data:`SECRET_ENTRIES`.
     :param secret: the existing Secret; None without one.
     """
 
@@ -200,10 +198,7 @@ class Credentials:
 
 
 def parse_secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
-    """Return ``eureka_secret``, given as class or dictionary, as the class.
-
-    :raises ConfigurationError: a key is unknown, or the name is missing.
-    """
+    """Return ``eureka_secret``, given as class or dictionary, as the class, or raise ConfigurationError."""
     return None if given is None else as_arguments(EurekaSecretArgs, given, "eureka_secret: ")
 
 

@@ -42,11 +42,8 @@ def operator_deployment_spec(
     credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME,
     targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME,
 ) -> apps.DeploymentSpecArgs:
-    """Return the ``spec`` of the Deployment of the operator ``name``.
-
-    :param credentials_secret: the Secret with the credentials for the default Eureka.
-    :param targets_secret: the Secret with the files that the configuration file names: those of targets and
-        of further connections.
+    """Return the ``spec`` of the Deployment of the operator ``name``, with the names of two Secrets: with the
+    credentials for the default Eureka, and with the files that the configuration file names.
     """
     selector = operator_selector(name)
     scraped = {

@@ -127,11 +127,7 @@ class OperatorRoleMaker:
         *needed: pulumi.Resource,
         binding_title: str | None = None,
     ) -> list[pulumi.Resource]:
-        """Make a Role and its binding in a namespace, or for the cluster a ClusterRole and its binding.
-
-        :param title: the name of the resources; ``name`` is that of the objects.
-        :param binding_title: the name of the binding's resource, where it is another one.
-        """
+        """Make a Role and its binding in a namespace, or for the cluster; titles are names of resources."""
         kinds: tuple[type[Any], type[Any]] = (
             (Role, RoleBinding) if namespace else (ClusterRole, ClusterRoleBinding)
         )
