@@ -9,15 +9,15 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.wording import suggest_name
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.protocol import provider_pb2 as proto
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND, INSTANCE_REGISTRATION_KIND
 
 QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN: Mapping[str, Mapping[str, str]] = {
-    INSTANCE_RESOURCE_KIND.token: {
+    INSTANCE_REGISTRATION_KIND.token: {
         "application": "Only the instances of this application, in any case.",
         "owner": "Only what this owner has registered, as Eureka names it.",
     },
-    APPLICATION_RESOURCE_KIND.token: {
+    APPLICATION_REGISTRATION_KIND.token: {
         "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
     },
 }
@@ -45,7 +45,7 @@ def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -
         if (application is None or each.application == str(application).upper())
         and (owner is None or (each.owner or "") == owner)
     ]
-    if token == APPLICATION_RESOURCE_KIND.token:
+    if token == APPLICATION_REGISTRATION_KIND.token:
         return sorted({each.application for each in found})
     return sorted("/".join(each.key) for each in found)
 

@@ -31,7 +31,6 @@ from eurekube_provider.provider.configuration import KEYS_OF_PROJECT_PROGRAM, Co
 from eurekube_provider.provider.differences import detailed_diff
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import (
-    APPLICATION_RESOURCE_KIND,
     INSTANCE_IDS_OUTPUT,
     RESOURCE_KINDS_BY_TOKEN,
     NativeResource,
@@ -78,7 +77,11 @@ from eurekube_provider.registrations.importing import (
 from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
-from eurekube_provider.registrations.resource import FoundResource, print_to_standard_error
+from eurekube_provider.registrations.resource import (
+    APPLICATION_REGISTRATION_KIND,
+    FoundResource,
+    print_to_standard_error,
+)
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.guarded_operator import (
@@ -237,7 +240,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.DiffResponse(
             changes=some if is_changed else none,
             replaces=[to_camel_case(name) for name in found.replaces],
-            stables=[to_camel_case(name) for name in resource.kind.registration_kind.stables],
+            stables=[to_camel_case(name) for name in resource.kind.stables],
             diffs=sorted({path.split(".")[0].split("[")[0] for path in details}),
             detailedDiff=details,
             # Else the engine would show all properties as changed.
@@ -432,13 +435,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         connection = configured_connection(self._configuration)
         place = request.id.strip().partition("/")[::2]
         owner = self._resource(request).owner(UrnParts.parse(request.urn), *place)
-        find = import_application if kind is APPLICATION_RESOURCE_KIND else import_instance
+        find = import_application if kind is APPLICATION_REGISTRATION_KIND else import_instance
         urls = ",".join(connection.service_urls)
         found = find(request.id, owner, urls, SHARED_PEERS.get(connection))
         if found is None:
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
-        inputs = kind.registration_kind.inputs(found.properties)
+        inputs = kind.inputs(found.properties)
         return mark_not_adopted_unless_owned(
             replace(found, inputs=without_instances(inputs, found.unasked_keys))
         )

@@ -10,11 +10,7 @@ from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, program_key
-from eurekube_provider.registrations.difference import (
-    differing_incarnation,
-    findings_of_refresh,
-    has_stale_enforced_mark,
-)
+from eurekube_provider.registrations.difference import findings_of_refresh, marks_in_eureka
 from eurekube_provider.registrations.draining import without_drain_mark
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.members import (
@@ -22,13 +18,7 @@ from eurekube_provider.registrations.members import (
     ID_BASE_PROPERTY,
     member_inputs_matching,
 )
-from eurekube_provider.registrations.properties import (
-    INCARNATION_PROPERTY,
-    LEAVING_MARK,
-    SEEN_INCARNATION_PROPERTY,
-    STILL_ENFORCED_MARK,
-    Properties,
-)
+from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, Properties
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
@@ -42,15 +32,13 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         actual = held.owned.get(place) or held.owned_by_others.get(place)
         if actual is None:
             continue
-        if actual.is_leaving:
-            found[LEAVING_MARK][key] = True
-        if has_stale_enforced_mark(actual, each.asked_status or each.enforced_status):
-            found[STILL_ENFORCED_MARK][key] = actual.enforced
+        for mark, value in marks_in_eureka(
+            desired, actual, each.asked_status or each.enforced_status
+        ).items():
+            found[mark][key] = value
         actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
             found["held_by_others"][key] = actual.owner or ""
-        if (incarnation := differing_incarnation(desired, actual)) is not None:
-            found[SEEN_INCARNATION_PROPERTY][key] = incarnation
         # A status that an earlier refresh found is among the inputs by now; the program did not ask for it.
         if (
             actual.status is not (each.enforced_status or Status.UP)

@@ -155,15 +155,16 @@ def have_no_url_in_common(olds: Mapping[str, Any], news: Mapping[str, Any]) -> b
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
-def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None:
-    """Return Eureka's incarnation where it is another than the state's, and not one that no stack made; else
-    None.
+def marks_in_eureka(desired: DesiredState, actual: Instance, asked: Status | None) -> Properties:
+    """Return what an instance's own marks show and a state must not have: an interrupted drain, an enforced
+    status other than ``asked``, and another incarnation than the state's, unless no stack registered it.
     """
-    is_other = actual.incarnation != (desired.incarnation or "")
-    is_named = bool(actual.incarnation) or actual.owner == desired.owner
-    return actual.incarnation if is_other and is_named else None
-
-
-def has_stale_enforced_mark(actual: Instance, asked: Status | None) -> bool:
-    """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
-    return actual.enforced not in ("", asked and asked.value)
+    found: Properties = {}
+    if actual.is_leaving:
+        found[LEAVING_MARK] = True
+    if actual.enforced not in ("", asked and asked.value):
+        found[STILL_ENFORCED_MARK] = actual.enforced
+    is_of_stack = bool(actual.incarnation) or actual.owner == desired.owner
+    if is_of_stack and actual.incarnation != (desired.incarnation or ""):
+        found[SEEN_INCARNATION_PROPERTY] = actual.incarnation
+    return found

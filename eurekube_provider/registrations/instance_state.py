@@ -9,20 +9,13 @@ from typing import Any
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.difference import (
-    differing_incarnation,
-    findings_of_refresh,
-    has_stale_enforced_mark,
-)
+from eurekube_provider.registrations.difference import findings_of_refresh, marks_in_eureka
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.properties import (
     ASKED_STATUS_PROPERTY,
     ID_IS_DEFAULT_PROPERTY,
     INCARNATION_PROPERTY,
     INPUT_NAMES,
-    LEAVING_MARK,
-    SEEN_INCARNATION_PROPERTY,
-    STILL_ENFORCED_MARK,
     Properties,
 )
 
@@ -46,13 +39,11 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         **instance_to_properties(actual),
         "owner": properties["owner"],
         INCARNATION_PROPERTY: properties.get(INCARNATION_PROPERTY),
-        SEEN_INCARNATION_PROPERTY: differing_incarnation(desired, actual),
         "overridden_status": actual.overridden_status.value,
         "last_updated": _format_timestamp(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
         "status_is_enforced": registration.enforced_status is not None,
-        LEAVING_MARK: True if actual.is_leaving else None,
-        STILL_ENFORCED_MARK: actual.enforced if has_stale_enforced_mark(actual, asked) else None,
+        **marks_in_eureka(desired, actual, asked),
         ASKED_STATUS_PROPERTY: asked.value if asked not in (None, actual.status) else None,
     }
     result = {key: value for key, value in result.items() if value is not None}

@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryRejected
-from eurekube_provider.core.identity import StackOwner, are_owners_of_same_stack, parse_owner
+from eurekube_provider.core.identity import (
+    NATIVE_APPLICATION_TYPE,
+    NATIVE_INSTANCE_TYPE,
+    StackOwner,
+    are_owners_of_same_stack,
+    parse_owner,
+)
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
@@ -28,7 +34,11 @@ from eurekube_provider.registrations.called_addresses import CalledAddress, Decl
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import SettingLookup
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
-from eurekube_provider.registrations.defaults import without_fixed_defaults
+from eurekube_provider.registrations.defaults import (
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
+    without_fixed_defaults,
+)
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
@@ -42,6 +52,7 @@ from eurekube_provider.registrations.difference import (
 )
 from eurekube_provider.registrations.draining import find_leftover_marks_of_earlier_run
 from eurekube_provider.registrations.members import (
+    APPLICATION_OUTPUT_NAMES,
     ID_BASE_PROPERTY,
     check_application,
     instance_ids,
@@ -50,9 +61,13 @@ from eurekube_provider.registrations.members import (
 from eurekube_provider.registrations.progress import EPHEMERAL_MESSAGE_INTERVAL_SECONDS, ProgressReporter
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
+    APPLICATION_DERIVATION_SOURCES,
+    BOOKKEEPING_NAMES,
     HALF_DONE_MARK,
     INCARNATION_PROPERTY,
+    INSTANCE_DERIVATION_SOURCES,
     LEAVING_MARK,
+    OUTPUT_ONLY_NAMES,
     SECRET_ID_MARK,
     SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
@@ -127,12 +142,22 @@ class FoundResource:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationKind:
-    """The functions for EurekaInstance or for EurekaApplication: checks, inputs and outputs.
+    """EurekaInstance or EurekaApplication: its names, and the functions for checks, inputs and outputs.
 
+    :ivar token: its type in the native provider.
     :ivar stables: the properties that an update never changes.
+    :ivar known_afterwards: properties that only Eureka knows, unknown in a preview.
+    :ivar derivation_sources: the properties that the check derives, each with its sources.
+    :ivar derivable_inputs, derivable_outputs: properties that the native provider leaves out of inputs and
+        outputs where they follow from the rest.
     """
 
+    token: str
     stables: tuple[str, ...]
+    known_afterwards: tuple[str, ...]
+    derivation_sources: Mapping[str, tuple[str, ...]]
+    derivable_inputs: tuple[str, ...]
+    derivable_outputs: tuple[str, ...]
     check: Callable[[Mapping[str, Any], Mapping[str, Any]], CheckedProperties]
     without_fixed_defaults: Callable[[Mapping[str, Any]], Properties]
     outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
@@ -141,7 +166,12 @@ class RegistrationKind:
 
 
 INSTANCE_REGISTRATION_KIND = RegistrationKind(
+    NATIVE_INSTANCE_TYPE,
     ("application", "instance_id"),
+    tuple(name for name in OUTPUT_ONLY_NAMES if name not in BOOKKEEPING_NAMES),
+    INSTANCE_DERIVATION_SOURCES,
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
     check,
     without_fixed_defaults,
     instance_state.outputs,
@@ -149,7 +179,12 @@ INSTANCE_REGISTRATION_KIND = RegistrationKind(
     instance_state.resource_id,
 )
 APPLICATION_REGISTRATION_KIND = RegistrationKind(
+    NATIVE_APPLICATION_TYPE,
     ("application", ID_BASE_PROPERTY),
+    APPLICATION_OUTPUT_NAMES,
+    APPLICATION_DERIVATION_SOURCES,
+    (),
+    (),
     check_application,
     dict,
     application_state.outputs,
