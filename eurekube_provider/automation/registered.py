@@ -16,14 +16,10 @@ from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.desired import InstanceAddresses, has_registered_itself_again
 from eurekube_provider.registrations.members import APPLICATION_OUTPUT_NAMES, ID_BASE_PROPERTY
 from eurekube_provider.registrations.properties import (
-    ABSENT_MARK,
-    ASKED_STATUS_PROPERTY,
-    HALF_DONE_MARK,
-    ID_IS_DEFAULT_PROPERTY,
+    BOOKKEEPING_NAMES,
     INCARNATION_PROPERTY,
     LEAVING_MARK,
     OUTPUT_ONLY_NAMES,
-    SECRET_ID_MARK,
     SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     PropertyScope,
@@ -36,18 +32,15 @@ OPERATOR_TYPES = frozenset({"eurekube:index:EurekubeOperator", "eurekube:index:O
 
 UNKNOWN_VALUE_TEXT = "(known in the update only)"
 
-_UNCOMPARED_PROPERTIES = frozenset(
-    {
-        *property_names(PropertyScope.RESOURCE),
-        *OUTPUT_ONLY_NAMES,
-        *APPLICATION_OUTPUT_NAMES,
-        ID_BASE_PROPERTY,
-        ID_IS_DEFAULT_PROPERTY,
-        SECRET_ID_MARK,
-        "instances",
-    }
-    | {"instance_id", ABSENT_MARK, ASKED_STATUS_PROPERTY, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
-) - {"renewer", "drain_seconds"}
+_UNCOMPARED_PROPERTIES = {
+    *property_names(PropertyScope.RESOURCE),
+    *OUTPUT_ONLY_NAMES,
+    *APPLICATION_OUTPUT_NAMES,
+    *BOOKKEEPING_NAMES,
+    ID_BASE_PROPERTY,
+    "instances",
+    "instance_id",
+} - {"renewer", "drain_seconds"}
 
 _PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""

@@ -43,12 +43,11 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     parse_operator_args,
 )
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap, without_none
-from eurekube_provider.resources.operator_component.rbac import OperatorRoleMaker
+from eurekube_provider.resources.operator_component.rbac import make_operator_roles
 from eurekube_provider.resources.operator_component.target_arguments import (
     CONFIG_FILE_NAME,
     CONFIG_OBJECTS_NAME,
     config_file_text,
-    names_of_pulumi_stack_targets,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
 from eurekube_provider.resources.program import refuse_aliases_of_native_component, runs_without_engine
@@ -109,13 +108,10 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
             opts=self._options_after(namespace),
         )
-        rights = OperatorRoleMaker(name, args, self._labels, self)
         needed = [
             account,
             *crds,
-            *rights.make_work_roles(),
-            *rights.make_user_roles(),
-            *rights.make_election_role(namespace),
+            *make_operator_roles(name, args, self._labels, self, namespace),
         ]
         credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
         targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
@@ -124,7 +120,6 @@ class EurekubeOperator(pulumi.ComponentResource):
                 f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.secret_content, namespace
             )
             needed.append(secret)
-        needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
             data = {CONFIG_FILE_NAME: config_file_text(args.config_file_content)}
             metadata = self._object_metadata(CONFIG_OBJECTS_NAME)
