@@ -41,10 +41,12 @@ class DeclaredResources:
         with self._lock:
             self._states.append(state)
 
-    def record_declared(self, properties: Properties) -> None:
+    def record_declared(self, properties: Properties, *, is_in_state: bool) -> None:
         """Record a resource that the program of this run has, by its checked properties."""
         with self._lock:
             self._checked.add(_resource_key(properties))
+            if is_in_state:
+                self._asked_for.append(properties)
 
     def is_declared(self, properties: Properties) -> bool:
         """Return whether the program of this run has declared the resource so far.
@@ -53,11 +55,6 @@ class DeclaredResources:
         """
         with self._lock:
             return _resource_key(properties) in self._checked
-
-    def record_declared_and_in_state(self, properties: Properties) -> None:
-        """Record a resource that both this run's program and the state have, by its checked properties."""
-        with self._lock:
-            self._asked_for.append(properties)
 
     def keys_still_wanted(self, leaving: DesiredState) -> frozenset[InstanceKey]:
         """Return the places of ``leaving`` that a resource of the program wants at the same servers.

@@ -240,10 +240,10 @@ class RegistrationResource:
             for one in checked.warnings
         ]
         self._warn_of_first(reasons, f"{owner}: and")
-        DECLARED_RESOURCES.record_declared(properties)
-        if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
+        is_in_state = bool(olds) and not checked.problems and not contains_unknown(checked.properties)
+        if is_in_state and is_update:
             properties |= self._find_leftover_marks(olds, properties)
-            DECLARED_RESOURCES.record_declared_and_in_state(properties)
+        DECLARED_RESOURCES.record_declared(properties, is_in_state=is_in_state and is_update)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
