@@ -18,6 +18,11 @@ YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The YAML loader: libyaml's where there is one, ten times as fast; each operator's program reads CRDs."""
 
 
+def crd_documents() -> list[dict[str, Any]]:
+    """Return the CustomResourceDefinitions; raise as :func:`read_yaml_documents`."""
+    return read_yaml_documents("crds", "crds")
+
+
 def read_yaml_documents(in_package: str, in_checkout: str) -> list[dict[str, Any]]:
     """Return all YAML documents of a directory, by its path in a wheel's package and in a checkout; raise
     ConfigurationError where an installation lacks it.

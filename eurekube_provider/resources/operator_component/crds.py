@@ -15,7 +15,7 @@ from pulumi.runtime import get_root_resource
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinition import CustomResourceDefinition
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import CustomResourceDefinitionPatch
 
-from eurekube_provider.resources.files import read_yaml_documents
+from eurekube_provider.resources.files import crd_documents
 
 _URN_BY_CLAIMED_ALIAS: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
     WeakKeyDictionary()
@@ -33,7 +33,7 @@ def make_operator_crds(
     below = parent.pulumi_resource_type if parent is not None and is_known else ""
     claims = _URN_BY_CLAIMED_ALIAS.setdefault(stack or component, {})
     made: list[pulumi.Resource] = []
-    for document in read_yaml_documents("crds", "crds"):
+    for document in crd_documents():
         crd: str = document["metadata"]["name"]
         metadata: Any = document["metadata"]
         place = below, crd, keep
