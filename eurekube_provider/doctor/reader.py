@@ -211,13 +211,7 @@ class ClusterReader:
 
     def list_objects(self, resource: ApiResource) -> list[Object]:
         """Return the objects of a kind in the watched namespaces, as far as they can be read."""
-        found: list[Object] = []
-        for namespace in self.watched:
-            try:
-                found += _iterate_objects(self.access, resource, namespace)
-            except KubernetesError as error:
-                self.unread_parts.append(_describe_read_failure(resource, namespace, error))
-        return found
+        return [one for each in self.watched for one in self.list_in(each, resource) or ()]
 
     def name_missing_namespaces(self, objects: Iterable[Object]) -> None:
         """Name the watched namespaces that do not exist, of those in which none of these objects is."""

@@ -11,7 +11,6 @@ import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP_NAME
 
 CREDENTIALS_SECRET_NAME = f"{OPERATOR_APP_NAME}-eureka"
@@ -195,11 +194,6 @@ class Credentials:
     def _argument_name(self, name: str) -> str:
         """Return the argument that gives an entry: the component's own, or a key's in ``eureka_secret``."""
         return name if self.secret is None or name == CA_ENTRY.name else f"eureka_secret.{name}_key"
-
-
-def parse_secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
-    """Return ``eureka_secret``, given as class or dictionary, as the class, or raise ConfigurationError."""
-    return None if given is None else as_arguments(EurekaSecretArgs, given, "eureka_secret: ")
 
 
 def _check_secret_name(name: str) -> None:
