@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -105,7 +105,10 @@ def _answer_errors(method: _Method) -> _Method:
         try:
             return method(self, request, context)
         except EurekubeError as error:
-            _abort(context, hide_secrets(printable(with_camel_case_names(str(error))), request), error)
+            message = hide_secrets(printable(with_camel_case_names(str(error))), request)
+            if error.partial_resource is not None:
+                self._attach_partial_resource(*error.partial_resource, message, request, context)
+            context.abort(grpc.StatusCode.UNKNOWN, message)
         except Exception:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())
@@ -261,10 +264,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             foreseen = resource.preview_outputs({}, news.properties)
             return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
-        with (
-            CANCELLATION.limit_waits(request.timeout),
-            _attach_half_made_state(news.secrets, refresh=self._asks_for_refresh),
-        ):
+        with CANCELLATION.limit_waits(request.timeout):
             created = resource.registration.create(news.properties)
         return proto.CreateResponse(
             id=created.id,
@@ -334,8 +334,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             foreseen = resource.preview_outputs(olds.properties, news.properties)
             return proto.UpdateResponse(properties=encode_properties(foreseen, secrets))
-        partial_resource = _attach_half_made_state(olds.secrets, request.id, refresh=self._asks_for_refresh)
-        with CANCELLATION.limit_waits(request.timeout), partial_resource:
+        with CANCELLATION.limit_waits(request.timeout):
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(
             properties=encode_properties(state, secrets),
@@ -429,6 +428,25 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         with suppress(grpc.RpcError):  # a lost message changes no result
             self._engine.Log(request, timeout=5)
 
+    def _attach_partial_resource(
+        self, created_id: str, state: Mapping[str, Any], message: str, request: Any, context: Any
+    ) -> None:
+        """Attach a half-made resource to the error of a creation or an update: the engine keeps its state."""
+        is_update = "olds" in request.DESCRIPTOR.fields_by_name
+        secrets = decode_properties(request.olds if is_update else request.properties).secrets
+        detail = proto.ErrorResourceInitFailed(
+            id=request.id if is_update else created_id,
+            properties=encode_properties(state, secrets),
+            reasons=[message],
+            refresh_before_update=self._asks_for_refresh,
+        )
+        packed = any_pb2.Any()  # type: ignore[attr-defined]
+        packed.Pack(detail)
+        code: Any = grpc.StatusCode.UNKNOWN
+        status = status_pb2.Status(code=code.value[0], message=message, details=[packed])
+        serialized = status.SerializeToString()  # type: ignore[no-untyped-call]
+        context.set_trailing_metadata((("grpc-status-details-bin", serialized),))
+
     def _import(self, request: Any) -> FoundResource | None:
         """Return the instances that the id of a request names, as a resource that is yet to be adopted."""
         kind = RESOURCE_KINDS_BY_TOKEN[_resource_token(request)]
@@ -470,40 +488,6 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             ours = stateless_owner(self._configuration, *request.id.partition("/")[::2])
             raise OwnershipConflict(f"{request.id} belongs to {theirs}, not to {ours}, and was left as it is")
         return found.properties
-
-
-@contextmanager
-def _attach_half_made_state(
-    secrets: frozenset[PropertyPath], id_: str = "", *, refresh: bool
-) -> Iterator[None]:
-    """Within the context, attach a half-made resource to an error: the engine keeps it in the state."""
-    try:
-        yield
-    except EurekubeError as error:
-        if error.partial_resource is not None:
-            created_id, state = error.partial_resource
-            error.detail = proto.ErrorResourceInitFailed(  # type: ignore[attr-defined]
-                id=id_ or created_id,
-                properties=encode_properties(state, secrets),
-                refresh_before_update=refresh,
-            )
-        raise
-
-
-def _abort(context: Any, message: str, error: EurekubeError) -> None:
-    """End a call with an error's sentence, and with the detail that the error carries."""
-    detail = getattr(error, "detail", None)
-    if detail is None:
-        context.abort(grpc.StatusCode.UNKNOWN, message)
-        return
-    detail.reasons.append(message)
-    packed = any_pb2.Any()  # type: ignore[attr-defined]
-    packed.Pack(detail)
-    code = grpc.StatusCode.UNKNOWN
-    status = status_pb2.Status(code=code.value[0], message=message, details=[packed])
-    serialized = status.SerializeToString()  # type: ignore[no-untyped-call]
-    context.set_trailing_metadata((("grpc-status-details-bin", serialized),))
-    context.abort(code, message)
 
 
 def _check_failures(problems: Any, request: Any) -> list[Any]:
