@@ -58,7 +58,7 @@ class ComponentInputs:
     def _read_known_or_note_path(
         self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool = False
     ) -> Any:
-        """Return the value of an argument that must be known; add its path to ``unknown_paths`` else."""
+        """Return an argument that must be known; if it is not, add its path to ``unknown_paths``."""
         value, is_secret = _unwrap(message)
         is_secret = is_secret or within_secret
         kind = value.WhichOneof("kind") if value is not None else None

@@ -69,8 +69,8 @@ def drain_and_find_registered_again(
     """Put instances that callers still use out of service, and wait once until callers have forgotten them
     all.
 
-    What an earlier drain left out of service waits as long: nobody knows since when. Another run of the stack
-    may go on meanwhile: ``eurekube apply`` takes no lock, and a person may break one.
+    Instances that an earlier drain left out of service wait as long: nobody knows since when. Another run of
+    the stack may go on meanwhile: ``eurekube apply`` takes no lock, and a person may break one.
 
     :param wait: sleeps the given seconds, and raises an exception to end the drain.
     :returns: applications and ids of instances that were registered again meanwhile, which must stay.
@@ -116,7 +116,7 @@ def find_leftover_marks_of_earlier_run(
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
     Of many instances, only those are read that a list, up to 30 s old, shows as left over, and a few others.
-    What an update added to an application is found in the list alone.
+    Instances that an update added to an application are found in the list alone.
 
     :param in_state: the state's registrations, which must stay as the state has them, but that an instance
         that renews itself may be gone.

@@ -29,7 +29,7 @@ _MAX_NAMED_REQUESTS = 3
 def apply_plan(
     planned: Plan, wanted: DesiredState, peers: Peers, *, is_from_uncached_reads: bool = True
 ) -> PlanOutcome:
-    """Carry out a plan, made from uncached reads of a moment ago unless said otherwise."""
+    """Carry out a plan for a resource, by default one that was made from uncached reads of a moment ago."""
     with ThreadPoolExecutor(MOST_CONCURRENT_REQUESTS) as executor:
         return Writer(peers, sent=SentChangesCounter(len(planned.changes)).count).apply(
             planned,
