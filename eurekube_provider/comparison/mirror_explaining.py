@@ -9,11 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.comparison.managers import manager_of
-from eurekube_provider.comparison.mirror_state import (
-    MirrorState,
-    mirror_states,
-    service_of_application,
-)
+from eurekube_provider.comparison.mirror_state import MirrorState, mirror_states, service_of_application
 from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster

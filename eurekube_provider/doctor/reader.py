@@ -14,13 +14,7 @@ from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import (
-    Object,
-    has_pod_ended,
-    has_unshared_address,
-    key_of,
-    pod_addresses,
-)
+from eurekube_provider.core.objects import Object, has_pod_ended, has_unshared_address, key_of, pod_addresses
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod

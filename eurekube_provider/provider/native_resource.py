@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import (
-    StackOwner,
-    parse_owner,
-)
+from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
@@ -23,11 +20,7 @@ from eurekube_provider.registrations.connections import (
     DEFAULT_OPERATOR_NAME,
     configured_connection,
 )
-from eurekube_provider.registrations.defaults import (
-    with_defaults,
-    without_derivable,
-    without_fixed_defaults,
-)
+from eurekube_provider.registrations.defaults import with_defaults, without_derivable, without_fixed_defaults
 from eurekube_provider.registrations.members import ID_BASE_PROPERTY, instance_ids
 from eurekube_provider.registrations.names import path_in_camel_case
 from eurekube_provider.registrations.properties import (

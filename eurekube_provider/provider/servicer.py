@@ -20,10 +20,7 @@ import grpc
 from google.protobuf import any_pb2, empty_pb2
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
-from eurekube_provider.core.identity import (
-    DYNAMIC_OPERATOR_GUARD_TYPE,
-    NATIVE_OPERATOR_GUARD_TYPE,
-)
+from eurekube_provider.core.identity import DYNAMIC_OPERATOR_GUARD_TYPE, NATIVE_OPERATOR_GUARD_TYPE
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.provider import listing
