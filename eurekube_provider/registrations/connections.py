@@ -208,7 +208,7 @@ def connection_of_state(setting: SettingLookup, service_urls: Iterable[str], nam
             client_certificate=None,
             client_key=None,
         )
-    if _is_configured(setting, name):
+    if name == DEFAULT_CONNECTION_NAME or name in _named_connections(setting):
         return configured_connection(setting, service_url=",".join(urls), name=name)
     return Connection.parse(urls)
 
@@ -280,13 +280,7 @@ def _has_url(setting: SettingLookup, name: str) -> bool:
         return True
     if name == DEFAULT_CONNECTION_NAME:
         return bool(setting("url"))
-    return _is_configured(setting, name) and bool(_connection_setting_lookup(setting, name)("url"))
-
-
-def _is_configured(setting: SettingLookup, name: str) -> bool:
-    if name == DEFAULT_CONNECTION_NAME or _environment_setting(setting, name, "url"):
-        return True
-    return name in _named_connections(setting)
+    return name in _named_connections(setting) and bool(_connection_setting_lookup(setting, name)("url"))
 
 
 def _connection_setting_lookup(setting: SettingLookup, name: str) -> SettingLookup:
