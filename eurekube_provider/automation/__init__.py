@@ -1,7 +1,5 @@
-"""Pulumi's Automation API for stacks that carry registrations: preview, up, refresh and drift as functions.
-
-``python -m eurekube_provider.automation`` offers the same functions as a process, for programs that must not
-load Pulumi.
+"""Pulumi's Automation API for stacks that carry registrations: preview, up, refresh and drift as functions;
+or as a process, ``python -m eurekube_provider.automation``, for programs that must not load Pulumi.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Pulumi's CLI as a process that can be cancelled and has a deadline.
+"""Pulumi's CLI as a process that can be cancelled, unlike the SDK's own command, and has a deadline.
 
-The SDK's own command cannot be stopped. This command is recorded while it runs (see
-:mod:`~eurekube_provider.automation.locks`), and its output goes to files: if this process is killed, the
-command still runs to its end and releases the stack, instead of failing at its next line of output.
+It is recorded while it runs (see :mod:`~eurekube_provider.automation.locks`), and its output goes to files:
+if this process is killed, it still runs to its end and releases the stack.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ class CancellableCommand(PulumiCommand):
         self._process: subprocess.Popen[str] | None = None
 
     def cancel(self, why: str) -> None:
-        """End the running command in order, and refuse further ones.
-
-        The method returns at once; a signal handler may call it.
+        """End the running command in order, and refuse further ones. Return at once, also to a signal
+        handler.
         """
         threading.Thread(target=self._send_cancel_signals, args=(why,), daemon=True).start()
 

@@ -1,6 +1,5 @@
-"""The effect of a stack's run on service discovery: added, removed and changed instances, and warnings.
-
-The module has values only; :mod:`~eurekube_provider.automation.summary` derives them from Pulumi's steps.
+"""The effect of a stack's run on service discovery, as :mod:`~eurekube_provider.automation.summary` derives
+it.
 """
 
 from __future__ import annotations

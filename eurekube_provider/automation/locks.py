@@ -1,12 +1,9 @@
 """Locks of a stack: their holders, and the removal of locks that a dead run of ours left.
 
 Pulumi's own backends (a folder, S3 ...) lock a stack by a file that names process and host. A run that is
-killed leaves the lock behind, and every later run is refused. Our processes are recorded beside Pulumi's own
-files while they run, so that our locks can be told from those of others, which are never removed.
-
-``pulumi cancel`` deletes every lock of a stack, also one that was taken a moment ago. So we never call it:
-each lock is a file with a unique name, and only the file of the dead run is removed. Where the backend is no
-folder, no lock is removed.
+killed leaves it behind, and every later run is refused. Our processes are recorded while they run, so that
+only our locks are removed, each by its file: ``pulumi cancel`` deletes every lock of a stack. Where the
+backend is no folder, no lock is removed.
 """
 
 from __future__ import annotations
@@ -69,9 +66,8 @@ def parse_holders(message: str) -> tuple[LockHolder, ...]:
 
 
 def remove_lock(holder: LockHolder) -> bool:
-    """Remove the lock of ``holder``, and no other.
-
-    :returns: True if the lock was removed; False if it is no local file, or another process holds it by now.
+    """Remove the lock of ``holder`` and no other; return False if it is no local file, or another holds it by
+    now.
     """
     parts = urlsplit(holder.lock_url)
     path = Path(unquote(parts.path))
@@ -102,8 +98,7 @@ class ProcessRecord:
     """The record of a process that we started.
 
     :ivar started: seconds since the epoch, rounded down.
-    :ivar birth: a mark that tells the process from a later one with the same id; empty where the system
-        gives none.
+    :ivar birth: a mark that tells it from a later process with the same id; may be empty.
     """
 
     host: str
@@ -115,9 +110,8 @@ class ProcessRecord:
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
     def died_holding_lock_of(self, holder: LockHolder) -> bool:
-        """Return whether this process is dead and has left the lock of ``holder``.
-
-        A process that has the same id today and began before the lock may itself be the holder.
+        """Return whether this process is dead and has left the lock of ``holder``, which a running process
+        with the same id today has not taken.
         """
         if not self.is_certainly_dead:
             return False
@@ -141,18 +135,16 @@ class ProcessRecords:
 
     :param folder: a writable folder that survives the process, inside of Pulumi's home.
     :param stack: a text that identifies the stack among all others.
-    :param former: the text by which an earlier version identified it.
     """
 
-    def __init__(self, folder: Path, stack: str, former: str = "") -> None:
+    def __init__(self, folder: Path, stack: str) -> None:
         self._folder = folder
-        self._key, self._former = (sha256(each.encode()).hexdigest()[:16] for each in (stack, former))
+        self._key = sha256(stack.encode()).hexdigest()[:16]
 
     @contextmanager
     def claim_stack(self) -> Iterator[None]:
-        """Claim the stack, so that no other run of ours on this machine works on it meanwhile.
-
-        The claim ends with this process, even if it is killed; processes that it has started may go on.
+        """Claim the stack against other runs of ours on this machine, until this process ends, however it
+        does.
 
         :raises StackBusy: another run works on the stack.
         :raises ConfigurationError: the claim cannot be written.
@@ -182,10 +174,8 @@ class ProcessRecords:
         )
 
     def add(self, pid: int, started: datetime) -> Path:
-        """Record a process in a file, which the caller removes when the process has ended.
-
-        The file's name has the start time, too: the record of a dead process with the same id stays beside
-        it.
+        """Record a process in a file, which the caller removes when the process has ended. The file of a dead
+        one with the same id stays beside it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         record = ProcessRecord(socket.gethostname(), pid, int(started.timestamp()), start_ticks(pid))
@@ -219,8 +209,7 @@ class ProcessRecords:
 
     def _read_records(self) -> dict[Path, ProcessRecord]:
         found: dict[Path, ProcessRecord] = {}
-        for key in (self._key, self._former):
-            for path in self._folder.glob(f"{key}.*.json"):
-                with suppress(OSError, ValueError, TypeError):
-                    found[path] = ProcessRecord(**json.loads(path.read_text()))
+        for path in self._folder.glob(f"{self._key}.*.json"):
+            with suppress(OSError, ValueError, TypeError):
+                found[path] = ProcessRecord(**json.loads(path.read_text()))
         return found

@@ -1,7 +1,5 @@
-"""A summary as Markdown for a pull request's comment: a short table, and details folded away.
-
-Texts from a program or from Eureka are put in code spans, so that a forge never reads them as markup, a
-mention, a link, or an issue's number.
+"""A summary as Markdown for a pull request's comment: a short table, and details folded away. Texts from a
+program or from Eureka are in code spans, so that a forge reads no markup, mention or link.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Processes of this machine: their existence, start times, and the end of those that a dead one left.
 
-Linux gives all of this under /proc. On other systems any process with the same id counts as the recorded one,
-and so keeps its lock.
+All this needs /proc. On other systems any process with the same id counts as the recorded one.
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ def start_time(pid: int) -> float | None:
 
 
 def kill_orphaned_session(leader: int) -> None:
-    """Kill the processes in the session of a leader that has ended; do nothing while the leader exists.
-
-    A killed CLI leaves its provider processes behind: they never end, and may be in the middle of a
-    registration.
+    """Kill the processes in the session of a leader that has ended: a killed CLI leaves its providers behind,
+    which never end, perhaps in the middle of a registration.
     """
     if is_running(leader):
         return

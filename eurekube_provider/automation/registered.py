@@ -1,7 +1,5 @@
-"""The instances of a stack's registrations as Pulumi's states have them, ready to be compared.
-
-The instances of a ``EurekaApplication`` take properties that they do not set from their application. In a
-preview any property, also a map, may be unknown until the update, or a secret.
+"""The instances of a stack's registrations as Pulumi's states have them, ready to be compared. In a preview
+any property, also a map, may be unknown until the update, or a secret.
 """
 
 from __future__ import annotations
@@ -18,14 +16,10 @@ from eurekube_provider.registrations.defaults import with_defaults
 from eurekube_provider.registrations.desired import InstanceAddresses, has_registered_itself_again
 from eurekube_provider.registrations.members import APPLICATION_OUTPUT_NAMES, ID_BASE_PROPERTY
 from eurekube_provider.registrations.properties import (
-    ABSENT_MARK,
-    ASKED_STATUS_PROPERTY,
-    HALF_DONE_MARK,
-    ID_IS_DEFAULT_PROPERTY,
+    BOOKKEEPING_NAMES,
     INCARNATION_PROPERTY,
     LEAVING_MARK,
     OUTPUT_ONLY_NAMES,
-    SECRET_ID_MARK,
     SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     PropertyScope,
@@ -38,18 +32,15 @@ OPERATOR_TYPES = frozenset({"eurekube:index:EurekubeOperator", "eurekube:index:O
 
 UNKNOWN_VALUE_TEXT = "(known in the update only)"
 
-_UNCOMPARED_PROPERTIES = frozenset(
-    {
-        *property_names(PropertyScope.RESOURCE),
-        *OUTPUT_ONLY_NAMES,
-        *APPLICATION_OUTPUT_NAMES,
-        ID_BASE_PROPERTY,
-        ID_IS_DEFAULT_PROPERTY,
-        SECRET_ID_MARK,
-        "instances",
-    }
-    | {"instance_id", ABSENT_MARK, ASKED_STATUS_PROPERTY, HALF_DONE_MARK, LEAVING_MARK, STILL_ENFORCED_MARK}
-) - {"renewer", "drain_seconds"}
+_UNCOMPARED_PROPERTIES = {
+    *property_names(PropertyScope.RESOURCE),
+    *OUTPUT_ONLY_NAMES,
+    *APPLICATION_OUTPUT_NAMES,
+    *BOOKKEEPING_NAMES,
+    ID_BASE_PROPERTY,
+    "instances",
+    "instance_id",
+} - {"renewer", "drain_seconds"}
 
 _PER_INSTANCE_PROPERTIES = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""
@@ -68,14 +59,12 @@ class RegisteredInstance:
     """An instance of a stack's registration, as one of the stack's states describes it.
 
     :ivar key: its name in the program: the resource's name, or the key within its application.
-    :ivar contents: all other properties that can differ, by names such as ``host_name`` and
-        ``metadata.tier``.
+    :ivar contents: all other properties that can differ, such as ``host_name`` and ``metadata.tier``.
     :ivar adopts: True if it may take over an instance of somebody else (``on_conflict: adopt``).
     :ivar owner_marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
     :ivar incarnation: the incarnation in the state; empty for an instance that was only imported.
     :ivar foreign_owner: the owner in Eureka if that is somebody else; else empty.
-    :ivar has_known_properties: True if more is known of the instance than its key and the properties of the
-        application.
+    :ivar has_known_properties: False if only its key and its application's properties are known.
     """
 
     application: str
@@ -212,10 +201,8 @@ def _make_instance(
     *,
     has_known_properties: bool = True,
 ) -> RegisteredInstance:
-    """Return the instance with the key ``key``.
-
-    :param full: the same properties, with the instance's own ones in place of the shared ones.
-    :param found: the values of :data:`_OWNER_MARK_PROPERTIES`.
+    """Return the instance with the key ``key``; ``full`` has its own properties in place of shared ones, and
+    ``found`` the values of :data:`_OWNER_MARK_PROPERTIES`.
     """
     own = {
         name: value

@@ -60,9 +60,7 @@ class StackRunner:
         backend = os.environ.get("PULUMI_BACKEND_URL", "")
         home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
         self._records = ProcessRecords(
-            home / "eurekube-runs",
-            stack_identity(target.stack, project, backend, work_dir),
-            former=f"{work_dir}\0{target.stack}",
+            home / "eurekube-runs", stack_identity(target.stack, project, backend, work_dir)
         )
         try:
             self._command = CancellableCommand(self._records)
@@ -76,10 +74,8 @@ class StackRunner:
         self._command.cancel(why)
 
     def run(self, action: StackOperation) -> StackRun:
-        """Run an operation, and return its result, also if it failed.
-
-        A lock that a dead run of ours left is removed first. Where another run holds the stack, nothing is
-        done, and the outcome is LOCKED: no two runs of ours update or refresh a stack at once.
+        """Run an operation, and return its result, also if it failed, or another run holds the stack
+        (LOCKED). A lock that a dead run of ours left is removed first.
 
         :raises ConfigurationError: the run cannot be recorded.
         """

@@ -55,8 +55,7 @@ class Step:
 
     :ivar operation: the operation in Pulumi's words: ``create``, ``update``, ``delete``, ``replace`` ...
     :ivar type: the resource's type, e.g. ``pulumi-python:dynamic/eurekube:EurekaInstance``.
-    :ivar old: the state before; None for a new resource.
-    :ivar new: the state after; None for a removed resource.
+    :ivar old, new: the state before and after; None where the resource is new or removed.
     """
 
     operation: str
@@ -77,10 +76,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class EngineErrorReport:
-    """The report of an error by the engine: data, which nothing raises.
-
-    :ivar message: the engine's text, without colour marks.
-    :ivar urn: the URN of the resource concerned; empty for an error of the program or of no resource.
+    """The report of an error by the engine, without colour marks; ``urn`` is empty for an error of no
+    resource.
     """
 
     message: str

@@ -198,10 +198,8 @@ def _explain_instances(
     *,
     shown_in_full: Sequence[Comparison],
 ) -> list[InstanceExplanation]:
-    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if known.
-
-    :param shown_in_full: the comparisons that the output shows with their remedies; an instance of another
-        comparison gets that comparison's remedy in its own explanation.
+    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if known; one
+    of a comparison that is not shown in full gets that comparison's remedy.
     """
     keys = [one.key for one in chosen if can_be_named_in_url(one)]
     reads = read_everywhere(peers, keys, RefusalByKey()) if keys else UncachedReads({}, {})

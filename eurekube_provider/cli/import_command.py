@@ -147,9 +147,8 @@ def _build_resource(kind: str, name: str, id_: str, found: FoundResource) -> Pro
 
 
 def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
-    """Return an application's instances that no Eurekube owns, and name the others on standard error.
-
-    :raises RegistryRejected: there is no such instance.
+    """Return an application's instances that no Eurekube owns, else raise RegistryRejected; name the
+    others.
     """
     everything = peers.list_instances()
     there = sorted(

@@ -100,11 +100,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def list_or_remove_leftovers(servers: ZooKeeperServers, cluster: str | None, *, removes: bool) -> None:
-    """List instances that ended operators left in ZooKeeper, and remove those at whose address nothing
-    answers.
-
-    :param cluster: the name of the cluster whose instances are listed; None for all.
-    :raises RegistryError: the ZooKeeper cannot be read.
+    """List instances that ended operators left in ZooKeeper, perhaps of one cluster, and remove those at
+    whose address nothing answers; raise RegistryError where it cannot be read.
     """
     left = servers.nodes_of_ended_operators()
     for name in [one for one in left if cluster in (None, one)]:
@@ -135,11 +132,8 @@ def accepts_connection(instance: Instance) -> bool:
 
 
 def warn_when_idle(registry: EurekaRegistry, wait: Callable[[float], bool], renewer: str) -> None:
-    """Warn if Eureka was read and none of its instances names this renewer, or none does any more.
-
-    Another Eureka may answer at the URL than before: instances at the former one then lapse.
-
-    :param wait: waits the given number of seconds, and returns True to end.
+    """Warn if Eureka was read and none of its instances names this renewer, or none does any more, as where
+    another Eureka answers at the URL; ``wait`` returns True to end.
     """
     renewed, is_reported, looks = 0, False, 0
     while not wait(IDLE_CHECK_SECONDS):

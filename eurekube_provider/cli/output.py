@@ -1,7 +1,4 @@
-"""Output of a command as a table, JSON, YAML or Markdown.
-
-A command gives its output both as blocks and as one document of JSON values; ``--output`` chooses.
-"""
+"""Output of a command, given as blocks and as one document of JSON values: table, JSON, YAML or Markdown."""
 
 from __future__ import annotations
 
@@ -104,9 +101,8 @@ def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -
 
 
 def format_blocks(blocks: Iterable[Block], *, plain: bool = False) -> str:
-    """Return blocks as text for standard output; on a pipe it has no colours and folded lines.
-
-    :param plain: True for the form for a pipe, whatever the environment says.
+    """Return blocks as text for standard output; on a pipe, or if ``plain``, without colours and folded
+    lines.
     """
     from rich.console import Console
 

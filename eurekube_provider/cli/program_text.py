@@ -1,7 +1,6 @@
 """The text of a program that asks for given registrations, and the file for ``pulumi import`` beside it.
 
-Anyone who may register in Eureka chooses ids, host names and metadata: they all become quoted text here, and
-never code, a comment or a reference.
+Texts that anyone registered in Eureka become quoted text here, never code, a comment or a reference.
 """
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-"""Comparisons of each application's endpoints in Kubernetes with its instances in Eureka.
-
-Pure. The command line and the operator's status page show the same comparisons, in the same words and order,
-worst first. No module of this package asks a server.
+"""Comparisons of each application's endpoints in Kubernetes with its instances in Eureka, for the command
+line and the operator's status page. Pure: nothing here asks a server.
 """

@@ -1,7 +1,5 @@
-"""The names that the operators of one cluster give to it, read from their instances.
-
-Instances carry the cluster's UID, and the name in their owner. Several operators may serve one cluster, each
-its own syncers, under names of their own.
+"""The names that the operators of one cluster, each serving its own syncers, give to it. Instances carry the
+cluster's UID, and the name in their owner.
 """
 
 from __future__ import annotations
@@ -17,10 +15,8 @@ NamespacedSyncerName = tuple[str, str]
 def find_cluster_name(
     uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()
 ) -> str | None:
-    """Return the name that an operator gives to a cluster; None where no instance has the cluster's UID.
-
-    :param uid: the UID of the cluster's kube-system namespace.
-    :param namespaces: the namespaces whose syncers are compared; empty for all.
+    """Return the name that an operator gives to the cluster of a UID; None where no instance has the UID, or
+    none of a syncer of these namespaces, empty for all.
     """
     owners = (owner for one in instances if (owner := owner_in_cluster(one, uid)))
     return next((one.cluster for one in owners if not namespaces or one.namespace in namespaces), None)

@@ -156,10 +156,8 @@ class SyncerPlan:
 def plan_syncers(
     kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
 ) -> dict[NamespacedSyncerName, SyncerPlan]:
-    """Return the plan of each syncer, and of deleted syncers that have instances left.
-
-    :param eurekas: the instances of each Eureka that was read, by the connection's name. A syncer of another
-        Eureka has no plan.
+    """Return the plan of each syncer of these Eurekas, by the connection's name, and of deleted syncers that
+    have instances left.
     """
     found: dict[NamespacedSyncerName, SyncerPlan] = {}
     owned, named = _index_instances(eurekas)
@@ -291,10 +289,8 @@ def _compare_syncers(
 
 
 def has_own_status_row(item: Object) -> bool:
-    """Return whether a syncer is shown in a row of its own.
-
-    A syncer of all Services of a namespace is shown by the syncers derived from it. It has a row of its own
-    only while it is being deleted, refuses a Service, or was never reconciled.
+    """Return whether a syncer is shown in a row of its own. A syncer of all Services of a namespace is shown
+    by those derived from it, unless it is being deleted, refuses a Service, or was never reconciled.
     """
     if not is_namespace_syncer(item) or is_being_deleted(item):
         return True

@@ -67,10 +67,8 @@ def status_findings(
     others: Iterable[StatusFinding] = (),
     mirrors: Iterable[MirrorState] = (),
 ) -> list[StatusFinding]:
-    """Return all findings, worst first, of which comparisons, and mirrors, with one reason share one.
-
-    :param others: other findings, which come first among those of equal severity: most likely they are the
-        cause.
+    """Return all findings, worst first, of which comparisons, and mirrors, with one reason share one;
+    ``others`` come first among those of equal severity: most likely they are the cause.
     """
     found = [
         *_findings_by_reason(comparisons),

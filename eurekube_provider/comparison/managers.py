@@ -1,8 +1,7 @@
 """Managers of instances in Eureka, read from the owner in an instance's metadata.
 
-To add a kind of owner, add a member of :class:`ManagerKind`, a branch of :func:`manager_of` and one of
-:func:`~eurekube_provider.comparison.impact.predict_effects`; status, instances and explain then show it. An
-owner of an unknown form is shown as it is written.
+Another kind of owner is a member of :class:`ManagerKind`, a branch of :func:`manager_of` and one of
+:func:`~eurekube_provider.comparison.impact.predict_effects`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The explanation of an application's mirrors: the Service, and why it does not call an instance.
-
-Only the operator knows its networks and to which addresses names resolve. So the operator's messages come
-first; this module's own conclusions come next.
+"""The explanation of an application's mirrors: the Service, and why it does not call an instance. Only the
+operator knows its networks and what names resolve to: its messages come first.
 """
 
 from __future__ import annotations
@@ -11,11 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.comparison.managers import manager_of
-from eurekube_provider.comparison.mirror_state import (
-    MirrorState,
-    mirror_states,
-    service_of_application,
-)
+from eurekube_provider.comparison.mirror_state import MirrorState, mirror_states, service_of_application
 from eurekube_provider.comparison.ranked import RankedEnum
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster

@@ -43,10 +43,8 @@ class OperatorState:
         return self.was_seen_renewed or abs(now - self.renewed_at) <= self.duration_seconds
 
     def needs_second_read(self, now: float, *, nobody_leads: bool = False) -> bool:
-        """Return whether a second read is needed to know that the holder leads, since clocks may differ.
-
-        :param nobody_leads: True if no operator seems to lead: this machine's clock may be wrong by hours, as
-            after a sleep.
+        """Return whether a second read is needed to know that the holder leads, since clocks may differ;
+        where nobody seems to lead, by hours, as after a sleep.
         """
         if not self.holder or self.renewed_at is None or self.is_leading(now):
             return False

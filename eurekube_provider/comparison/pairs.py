@@ -49,10 +49,8 @@ class EndpointInstancePair:
 def pair_endpoints_with_instances(
     slices: Iterable[Object], instances: Iterable[Instance], others: Mapping[str, tuple[Instance, str]]
 ) -> list[EndpointInstancePair]:
-    """Pair endpoints and instances by names and addresses; pairs that do not agree come first.
-
-    :param others: by address, an instance of the same application that another manager keeps, and that
-        manager: shown where the first manager has none.
+    """Pair endpoints and instances by names and addresses, those that do not agree first. ``others`` are
+    instances of other managers by address, shown where this one has none.
     """
     there = {(pod_and_namespace_of_id(one.instance_id)[0], one.ip_address): one for one in instances}
     found: dict[tuple[str, str], EndpointInstancePair] = {}

@@ -178,9 +178,8 @@ class InventoryReader:
     def _read_kubernetes(
         self, reader: _ClusterObjectReader, instances: Sequence[Instance]
     ) -> tuple[KubernetesInventory | None, ServiceIndex, MirrorInventory]:
-        """Read a cluster; nothing where its syncers cannot be read.
-
-        :raises KubernetesError: the cluster does not answer at all.
+        """Read a cluster, or nothing where its syncers cannot be read; raise KubernetesError where nobody
+        answers.
         """
         self._progress(f"reading Kubernetes at {reader.access.server}")
         reader.access.get("/version")

@@ -1,7 +1,4 @@
-"""The doctor's reader of a snapshot of cluster and all Eureka servers; it changes nothing.
-
-Parts that cannot be read are named, and the checks go on with the rest.
-"""
+"""The doctor's reader of a snapshot of cluster and all Eureka servers; unread parts are named."""
 
 from __future__ import annotations
 
@@ -17,13 +14,7 @@ from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import (
-    Object,
-    has_pod_ended,
-    has_unshared_address,
-    key_of,
-    pod_addresses,
-)
+from eurekube_provider.core.objects import Object, has_pod_ended, has_unshared_address, key_of, pod_addresses
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
@@ -85,8 +76,7 @@ class EurekaSnapshot:
 class Snapshot:
     """All objects and instances that the doctor checks.
 
-    :ivar mirrors: the mirrors; empty where the cluster does not know the kind; None where they cannot be
-        read.
+    :ivar mirrors: the mirrors; empty for a cluster without the kind; None where they cannot be read.
     :ivar pods: the pods by address, without those that share their node's address.
     :ivar supports_sleep_hook: True if the cluster knows a preStop that sleeps (Kubernetes 1.30).
     :ivar unread_parts: a sentence for each part that could not be read.
@@ -125,10 +115,9 @@ class Snapshot:
 
 
 def read_snapshot(settings: Settings) -> Snapshot:
-    """Read the cluster and each Eureka that ``settings`` name.
+    """Read the cluster and each Eureka that ``settings`` name; what does not answer is an unread part.
 
-    :raises EurekubeError: the cluster cannot be asked at all, or a configuration cannot be used; a Eureka
-        that does not answer is named among the snapshot's unread parts.
+    :raises EurekubeError: the cluster cannot be asked at all, or a configuration cannot be used.
     """
     unread_parts: list[str] = []
     reader = ClusterReader(KubeAccess.load(settings.kubeconfig, settings.context), settings, unread_parts)
@@ -212,13 +201,7 @@ class ClusterReader:
 
     def list_objects(self, resource: ApiResource) -> list[Object]:
         """Return the objects of a kind in the watched namespaces, as far as they can be read."""
-        found: list[Object] = []
-        for namespace in self.watched:
-            try:
-                found += _iterate_objects(self.access, resource, namespace)
-            except KubernetesError as error:
-                self.unread_parts.append(_describe_read_failure(resource, namespace, error))
-        return found
+        return [one for each in self.watched for one in self.list_in(each, resource) or ()]
 
     def name_missing_namespaces(self, objects: Iterable[Object]) -> None:
         """Name the watched namespaces that do not exist, of those in which none of these objects is."""
@@ -275,10 +258,8 @@ def _describe_read_failure(resource: ApiResource, namespace: str | None, error: 
 def match_pods_to_workloads(
     pods: Sequence[Object], workloads: Sequence[Workload]
 ) -> tuple[list[Workload], dict[str, Pod]]:
-    """Attribute pods to the workloads that run them; pods that have ended are left out.
-
-    :returns: the workloads, each with one of its pods, and further ones for pods of other owners; and the
-        pods by address.
+    """Return the workloads, each with one of the pods that it runs, and others for pods of other owners; and
+    the pods by address, without those that have ended.
     """
     index = WorkloadIndex(workloads)
     run_by = [(pod, index.find_by_pod(pod)) for pod in pods if not has_pod_ended(pod)]
@@ -343,11 +324,7 @@ def read_eureka(name: str, peers: Peers, unread_parts: list[str]) -> EurekaSnaps
 def read_zookeeper(
     name: str, servers: ZooKeeperServers, pods: Container[str], unread_parts: list[str]
 ) -> EurekaSnapshot:
-    """Read one ZooKeeper ensemble, and the instances without a pod that ended operators left there.
-
-    :param pods: the addresses of pods.
-    :param unread_parts: gets a sentence where the ensemble does not answer.
-    """
+    """Read one ZooKeeper ensemble, and what ended operators left there at none of the pods' addresses."""
     try:
         instances, _ = servers.list_everywhere()
     except RegistryError as error:
@@ -361,9 +338,8 @@ def read_zookeeper(
 def _find_disagreements(
     peers: Peers, lists: Mapping[str, Sequence[Instance]]
 ) -> tuple[list[Disagreement], Mapping[str, RegistryError]]:
-    """Return instances that differ between the servers' lists, and still differ when read past the caches.
-
-    :returns: the instances, and by URL why a server could not be read past its caches.
+    """Return what differs between the servers' lists, and still differs when read past the caches; and by URL
+    why a server could not be read so.
     """
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}

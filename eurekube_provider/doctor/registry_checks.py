@@ -107,10 +107,8 @@ def _split_vip_addresses(registered: Instance | Syncer) -> list[str]:
 def host_name_findings(
     instances: Iterable[Instance], pods: Mapping[str, Pod], syncer_addresses: frozenset[str], domain: str
 ) -> Iterator[Finding]:
-    """Yield findings about instances whose host name only the cluster can resolve.
-
-    :param syncer_addresses: the addresses that a syncer registers: a self-registered instance there has a
-        finding already.
+    """Yield findings about instances whose host name only the cluster can resolve. A self-registered one at
+    an address that a syncer registers has a finding already.
     """
     for one in instances:
         if one.owner and one.owner.startswith("cluster/"):
@@ -202,9 +200,7 @@ def self_preservation_findings(
     """Yield a finding about a server that gets too few renewals, or would if one more were missing.
 
     A server expects renewals of instances younger than :data:`INSTANCE_FULLY_COUNTED_AFTER_SECONDS` too
-    early, so that every rollout would cause a finding: only missing renewals of older instances count.
-
-    :param now_seconds: Unix time.
+    early, as in every rollout: only missing renewals of older ones count. The time is Unix time.
     """
     oldest = (now_seconds - INSTANCE_FULLY_COUNTED_AFTER_SECONDS) * 1000
     gives_way = (now_seconds - windows.OLDER_THAN_ANY_REGISTRATION_SECONDS / 2) * 1000

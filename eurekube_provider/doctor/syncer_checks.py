@@ -64,10 +64,8 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
 def service_findings(
     syncer: Syncer, choice: ServiceChoice, instances: Iterable[Instance]
 ) -> Iterator[Finding]:
-    """Yield a finding if a syncer selects several Services, or it is unclear which one is meant.
-
-    :param instances: the syncer's instances in Eureka, which an operator of an earlier version may have
-        registered.
+    """Yield a finding if a syncer selects several Services, or it is unclear which one is meant. Eureka may
+    have instances of an operator of an earlier version.
     """
     if choice.problem is not None:
         problem, remedy = choice.problem.message, choice.problem.remedy

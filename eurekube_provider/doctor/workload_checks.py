@@ -1,7 +1,4 @@
-"""Checks of workloads: do their pods start and end without failed calls?
-
-Pure, on the objects as the API's JSON has them.
-"""
+"""Checks of workloads: do their pods start and end without failed calls? Pure, on the API's JSON."""
 
 from __future__ import annotations
 
@@ -129,10 +126,8 @@ class WorkloadRequirements:
 def drain_findings(
     workload: Workload, requirements: WorkloadRequirements, hook: PreStopHook
 ) -> Iterator[Finding]:
-    """Yield findings about pods that end before callers forget them, and about rollouts faster than callers
-    learn of new pods.
-
-    :param hook: the kind of preStop to propose where one is missing.
+    """Yield findings about pods that end before callers forget them, or are rolled out faster than callers
+    learn of them; ``hook`` is the preStop to propose.
     """
     needed, shutdown_seconds = requirements.drain.prestop_seconds, requirements.shutdown_seconds
     written = list(find_shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))

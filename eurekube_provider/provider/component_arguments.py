@@ -1,7 +1,4 @@
-"""Names and types of components' arguments, read from their classes.
-
-They serve to read the inputs of programs in other languages; the schema also has descriptions and defaults.
-"""
+"""Names and types of components' arguments, read from their classes, for programs in other languages."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """Conversion of a component's inputs, from a program in any language, to the component's own arguments.
 
-A value that may be known later becomes an output, with its secrecy and its dependencies. Values that decide
-which objects the component makes must be known; while one is unknown in a preview, no object can be
-previewed.
+A value that may be known later becomes an output. Values that decide which objects the component makes must
+be known; while one is unknown in a preview, no object can be previewed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +27,7 @@ class ComponentInputs:
 
     :ivar values: the values by the schema's names, also within objects.
     :ivar unknown_paths: paths of values that must be known and are not, as programs write them.
-    :ivar plain_argument_names: the arguments that were taken as plain values: the component gets their
-        dependencies.
+    :ivar plain_argument_names: arguments taken as plain values, whose dependencies the component gets.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -38,13 +36,9 @@ class ComponentInputs:
 
     @classmethod
     def read(cls, arguments_class: type[Any], message: Any, sdk_inputs: Mapping[str, Any]) -> ComponentInputs:
-        """Read a request's inputs.
+        """Read a request's inputs: ``message`` as the engine sent them, ``sdk_inputs`` as the SDK reads them.
 
-        :param arguments_class: the class of the component's arguments.
-        :param message: the inputs as the engine sent them.
-        :param sdk_inputs: the same inputs as the SDK reads them, with outputs.
-        :raises ConfigurationError: a value is of a wrong kind, or is a secret that would stand in clear in
-            the objects.
+        :raises ConfigurationError: a value is of a wrong kind, or is a secret that would stand in clear.
         """
         shapes = {camel_case(argument): shape for argument, shape in argument_types(arguments_class).items()}
         found = cls()
@@ -64,10 +58,7 @@ class ComponentInputs:
     def _read_known_or_note_path(
         self, shape: ArgumentType, message: Any, where: str, *, within_secret: bool = False
     ) -> Any:
-        """Return the value of an argument that must be known; add its path to ``unknown_paths`` if it is not.
-
-        :param within_secret: True if a secret contains the value.
-        """
+        """Return an argument that must be known; if it is not, add its path to ``unknown_paths``."""
         value, is_secret = _unwrap(message)
         is_secret = is_secret or within_secret
         kind = value.WhichOneof("kind") if value is not None else None
@@ -75,18 +66,14 @@ class ComponentInputs:
             self.unknown_paths.append(where)
         if kind in (None, "null_value"):
             return None
-        if kind == "struct_value" and (shape.arguments_class is not None or shape.kind == "map"):
-            shapes = _nested_type_lookup(shape)
+        if shape.kind in ("list", "map", "object"):
             found = {
-                key: self._read_nested(shapes(key), item, f"{where}.{key}", within_secret=is_secret)
-                for key, item in value.struct_value.fields.items()
+                key: self._read_nested(part or _TEXT, item, place, within_secret=is_secret)
+                for key, part, item, place in _parts(shape, value, where)
             }
+            if shape.kind == "list":
+                return list(found.values())
             return {key: item for key, item in found.items() if item is not None}
-        if kind == "list_value" and shape.item_type is not None:
-            return [
-                self._read_nested(shape.item_type, item, f"{where}[{number}]", within_secret=is_secret)
-                for number, item in enumerate(value.list_value.values)
-            ]
         if is_secret:
             raise ConfigurationError(
                 f"{where} must not be a secret: it stands in clear in objects of the cluster, or names them"
@@ -107,6 +94,8 @@ class ComponentInputs:
             return pulumi.Output.secret(read)
         return _as_whole_number(read)
 
+
+_TEXT = ArgumentType("string")
 
 _WORDS_AND_PROTOBUF_KINDS_BY_KIND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "string": ("a text", ("string_value", "number_value")),  # YAML lets a program leave out the quotes
@@ -129,27 +118,22 @@ def _refuse_wrong_kind(shape: ArgumentType, message: Any, where: str) -> None:
     called, kinds = _WORDS_AND_PROTOBUF_KINDS_BY_KIND[shape.kind]
     if kind not in kinds:
         raise ConfigurationError(f"{where} must be {called}")
-    if kind == "list_value" and shape.item_type is not None:
-        for number, item in enumerate(value.list_value.values):
-            _refuse_wrong_kind(shape.item_type, item, f"{where}[{number}]")
-    if kind == "struct_value":
-        shapes = _nested_type_lookup(shape)
-        known = (
-            None
-            if shape.arguments_class is None
-            else set(map(camel_case, argument_types(shape.arguments_class)))
-        )
-        for key, item in value.struct_value.fields.items():
-            if known is None or key in known:
-                _refuse_wrong_kind(shapes(key), item, f"{where}.{key}")
+    for _, part, item, place in _parts(shape, value, where):
+        if part is not None:
+            _refuse_wrong_kind(part, item, place)
 
 
-def _nested_type_lookup(shape: ArgumentType) -> Callable[[str], ArgumentType]:
-    """Return a function that returns the type of a key of a map or an object; an unknown key is a string."""
-    if shape.arguments_class is None:
-        return lambda _: shape.item_type or ArgumentType("string")
-    known = {camel_case(name): each for name, each in argument_types(shape.arguments_class).items()}
-    return lambda key: known.get(key, ArgumentType("string"))
+def _parts(
+    shape: ArgumentType, value: Any, where: str
+) -> Iterator[tuple[str | int, ArgumentType | None, Any, str]]:
+    """Yield the parts of a list, map or object: key, type, value and path; of an unknown key no type."""
+    for number, item in enumerate(value.list_value.values):
+        yield number, shape.item_type, item, f"{where}[{number}]"
+    known: Mapping[str, ArgumentType] = {}
+    if shape.arguments_class is not None:
+        known = {camel_case(name): each for name, each in argument_types(shape.arguments_class).items()}
+    for key, item in value.struct_value.fields.items():
+        yield key, shape.item_type or known.get(key), item, f"{where}.{key}"
 
 
 def _deserialize(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """The provider's method Construct, which makes the Python components for programs in every language.
 
-Each request runs on an event loop and with settings of its own, so that many can be served at a time. The SDK
-does the rest, as for every component of a Python plugin.
+Each request runs on an event loop and with settings of its own, so that many can be served at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pulumi.resource import DependencyResource
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.wording import camel_case, format_list
+from eurekube_provider.registrations.names import with_camel_case_names
 from eurekube_provider.resources.program import ConvertToProgramError
 from eurekube_provider.runtime.extras import require_extra
 from eurekube_provider.version import __version__
@@ -62,8 +62,7 @@ def _with_schema_names(token: str, text: str) -> str:
 
     kind = _component_class(token)
     text = re.sub(rf"^{kind.__base__.__name__}\b", token.rpartition(":")[2], text)
-    names = {name for name in nested_argument_names(kind.ARGS) if "_" in name}
-    return re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in names else found[0], text)
+    return with_camel_case_names(text, nested_argument_names(kind.ARGS))
 
 
 class _SingleComponentProvider(Provider):

@@ -1,8 +1,6 @@
-"""The configuration of a provider: of the stack's default provider (``eurekube:url`` ...), or of one that a
-program makes.
+"""The configuration of the stack's default provider (``eurekube:url`` ...), or of one that a program makes.
 
-A program's provider with a URL of its own takes no credentials from the environment: those of one Eureka must
-not be sent to another.
+The latter takes no credentials from the environment if it has a URL of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
-    DEFAULT_OPERATOR_NAME,
     OFFLINE_VARIABLE,
     SETTING_NAMES_BY_CONNECTION_FIELD,
     abandoned_urls,
@@ -33,10 +30,7 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationKey:
-    """One key of the configuration; its name is Pulumi's.
-
-    :ivar type: the type's name in the schema of the package.
-    """
+    """One key of the configuration; its name is Pulumi's, and its type one of the package's schema."""
 
     description: str
     type: str = "string"
@@ -122,21 +116,6 @@ class Configuration:
         return os.environ if self.is_default_provider or not self.values.get("url") else EMPTY_MAPPING
 
     @property
-    def operator_name(self) -> str:
-        """The renewer of resources that name none."""
-        return self("operatorName") or DEFAULT_OPERATOR_NAME
-
-    @property
-    def organization(self) -> str | None:
-        """The configured organization; None without one."""
-        return self("organization")
-
-    @property
-    def do_owner(self) -> str | None:
-        """The owner of registrations without a stack; None where ``doOwner`` is not configured."""
-        return self("doOwner")
-
-    @property
     def is_offline(self) -> bool:
         """True if a preview must ask no server."""
         return _is_true(self("offline")) or _is_true(os.environ.get(OFFLINE_VARIABLE))
@@ -165,7 +144,7 @@ class Configuration:
             for key in self.values
             if key not in known and not key.startswith(("__", "version", "pluginDownloadURL"))
         ]
-        if "/" in (self.organization or ""):
+        if "/" in (self("organization") or ""):
             found.append(CheckFailure("organization", "must have no slash, which separates an owner's parts"))
         found += [
             CheckFailure(flag, "must be true or false")

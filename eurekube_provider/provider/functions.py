@@ -26,9 +26,8 @@ def invoke(
 ) -> Properties:
     """Call a function of the package, and return its result; no value in it is an output.
 
-    :raises ConfigurationError: there is no such function, an argument is missing, or an offline preview has
-        no answer.
-    :raises EurekubeError: Eureka or the cluster cannot be asked.
+    :raises EurekubeError: there is no such function, an argument or an offline answer is missing, or nobody
+        can be asked.
     """
     function = FUNCTIONS_BY_TOKEN.get(token)
     if function is None:
@@ -41,10 +40,8 @@ def invoke(
 
 
 def _offline_answer(token: str, arguments: Mapping[str, Any]) -> Properties:
-    """Return the argument ``offline`` as the function's result in an offline preview; missing fields are
-    empty.
-
-    The engine takes no unknown value from a function.
+    """Return the argument ``offline`` as an offline preview's result, since the engine takes no unknown value
+    from a function; missing fields are empty.
     """
     answer = arguments.get("offline")
     if not isinstance(answer, Mapping):

@@ -1,6 +1,5 @@
-"""Subclasses of the components with the native provider's type tokens and guard.
-
-The import needs ``pulumi-kubernetes``.
+"""Subclasses of the components with the native provider's type tokens and guard; ``pulumi-kubernetes`` is
+needed.
 """
 
 from __future__ import annotations

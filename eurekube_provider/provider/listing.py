@@ -9,15 +9,15 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.wording import suggest_name
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.protocol import provider_pb2 as proto
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND, INSTANCE_REGISTRATION_KIND
 
 QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN: Mapping[str, Mapping[str, str]] = {
-    INSTANCE_RESOURCE_KIND.token: {
+    INSTANCE_REGISTRATION_KIND.token: {
         "application": "Only the instances of this application, in any case.",
         "owner": "Only what this owner has registered, as Eureka names it.",
     },
-    APPLICATION_RESOURCE_KIND.token: {
+    APPLICATION_REGISTRATION_KIND.token: {
         "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
     },
 }
@@ -27,10 +27,7 @@ _TOKEN_COUNT_PATTERN = re.compile("[0-9]{1,18}")
 
 
 def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:
-    """Return the ids of a type that a query finds, sorted.
-
-    :raises ConfigurationError: the type cannot be listed, or an argument of the query is unknown.
-    """
+    """Return the ids of a type that a query finds, sorted; raise ConfigurationError for an unknown query."""
     known = QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN.get(token)
     if known is None:
         raise ConfigurationError(
@@ -48,7 +45,7 @@ def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -
         if (application is None or each.application == str(application).upper())
         and (owner is None or (each.owner or "") == owner)
     ]
-    if token == APPLICATION_RESOURCE_KIND.token:
+    if token == APPLICATION_REGISTRATION_KIND.token:
         return sorted({each.application for each in found})
     return sorted("/".join(each.key) for each in found)
 
@@ -56,8 +53,7 @@ def find_ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -
 def build_page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
     """Return the answers for one page; the last answer has a token for the next page if there is one.
 
-    A token has the number of reported ids, since the limit counts all pages, and the last reported id:
-    instances that come or go meanwhile move no page.
+    A token has the number of reported ids and the last one: what comes or goes meanwhile moves no page.
 
     :param limit: the greatest number of ids on all pages, and ``page_size`` on one page; below 1 no limit.
     :raises ConfigurationError: the token was not made by this provider.

@@ -1,44 +1,32 @@
-"""Instances and Applications of the native provider: adds owner and servers to a program's properties.
-
-A program gives neither owner nor servers. They follow from the resource's URN and the provider's
-configuration.
+"""Instances and Applications of the native provider: adds owner and servers, which follow from the resource's
+URN and the provider's configuration, to a program's properties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import (
-    NATIVE_APPLICATION_TYPE,
-    NATIVE_INSTANCE_TYPE,
-    StackOwner,
-    parse_owner,
-)
+from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.provider.stateless_owner import stateless_owner
 from eurekube_provider.provider.wire import PropertyPath, ReceivedProperties
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION_NAME, configured_connection
-from eurekube_provider.registrations.defaults import (
-    DERIVABLE_INPUT_NAMES,
-    DERIVABLE_OUTPUT_NAMES,
-    with_defaults,
-    without_derivable,
-    without_fixed_defaults,
+from eurekube_provider.registrations.connections import (
+    DEFAULT_CONNECTION_NAME,
+    DEFAULT_OPERATOR_NAME,
+    configured_connection,
 )
-from eurekube_provider.registrations.members import APPLICATION_OUTPUT_NAMES, ID_BASE_PROPERTY, instance_ids
+from eurekube_provider.registrations.defaults import with_defaults, without_derivable, without_fixed_defaults
+from eurekube_provider.registrations.members import ID_BASE_PROPERTY, instance_ids
 from eurekube_provider.registrations.names import path_in_camel_case
 from eurekube_provider.registrations.properties import (
-    APPLICATION_DERIVATION_SOURCES,
-    BOOKKEEPING_NAMES,
     ID_IS_DEFAULT_PROPERTY,
     INCARNATION_PROPERTY,
-    INSTANCE_DERIVATION_SOURCES,
     MEMBER_DERIVATION_SOURCES,
-    OUTPUT_ONLY_NAMES,
     SECRET_ID_MARK,
     SECRET_PLACEHOLDER,
     Properties,
@@ -82,33 +70,9 @@ def resource_type(request: Any) -> str:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class NativeResourceKind:
-    """A kind of resource, and its type token.
-
-    :ivar unknown_in_preview: properties that only Eureka knows, unknown in a preview.
-    :ivar derivable_inputs, derivable_outputs: properties left out of inputs and outputs where they follow
-        from the rest.
-    """
-
-    token: str
-    registration_kind: RegistrationKind
-    unknown_in_preview: tuple[str, ...]
-    derivable_inputs: tuple[str, ...] = ()
-    derivable_outputs: tuple[str, ...] = ()
-
-
-INSTANCE_RESOURCE_KIND = NativeResourceKind(
-    NATIVE_INSTANCE_TYPE,
-    INSTANCE_REGISTRATION_KIND,
-    tuple(name for name in OUTPUT_ONLY_NAMES if name not in BOOKKEEPING_NAMES),
-    DERIVABLE_INPUT_NAMES,
-    DERIVABLE_OUTPUT_NAMES,
-)
-APPLICATION_RESOURCE_KIND = NativeResourceKind(
-    NATIVE_APPLICATION_TYPE, APPLICATION_REGISTRATION_KIND, APPLICATION_OUTPUT_NAMES
-)
-RESOURCE_KINDS_BY_TOKEN = {each.token: each for each in (INSTANCE_RESOURCE_KIND, APPLICATION_RESOURCE_KIND)}
+RESOURCE_KINDS_BY_TOKEN = {
+    each.token: each for each in (INSTANCE_REGISTRATION_KIND, APPLICATION_REGISTRATION_KIND)
+}
 
 
 class NativeResource:
@@ -119,21 +83,20 @@ class NativeResource:
 
     def __init__(
         self,
-        kind: NativeResourceKind,
+        kind: RegistrationKind,
         configuration: Configuration,
         warn: Callable[[str], None] | None = None,
         show_progress: Callable[[str], None] | None = None,
     ) -> None:
         self.kind = kind
         self._configuration = configuration
-        self.registration = RegistrationResource(kind.registration_kind, configuration, warn, show_progress)
+        self.registration = RegistrationResource(kind, configuration, warn, show_progress)
 
     def check(
         self, urn: UrnParts, olds: ReceivedProperties, news: ReceivedProperties
     ) -> tuple[CheckedProperties, frozenset[PropertyPath]]:
-        """Complete and normalise a program's properties.
-
-        :returns: the inputs, and the paths of the secrets in them, derived ones included.
+        """Complete and normalise properties; return the inputs, and the paths of secrets, derived ones
+        included.
         """
         given = dict(news.properties)
         kept = _pop_values_from_state(given, olds.properties)
@@ -162,9 +125,9 @@ class NativeResource:
 
     def preview_outputs(self, olds: Properties, news: Properties) -> Properties:
         """Return the outputs of a preview, in which values that only the update can know are unknown."""
-        known = without_fixed_defaults(with_defaults(news)) if self.kind is INSTANCE_RESOURCE_KIND else {}
+        known = without_fixed_defaults(with_defaults(news)) if self.kind is INSTANCE_REGISTRATION_KIND else {}
         follows = self.kind.derivable_outputs if olds else ()
-        unknown = {name: UNKNOWN for name in self.kind.unknown_in_preview if name not in follows}
+        unknown = {name: UNKNOWN for name in self.kind.known_afterwards if name not in follows}
         unknown |= {name: olds[name] for name in _OUTPUTS_UNCHANGED_BY_UPDATES if name in olds}
         return self.as_outputs({**known, **news, **unknown})
 
@@ -176,7 +139,7 @@ class NativeResource:
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
         """Return a state as outputs for the engine."""
-        if self.kind is APPLICATION_RESOURCE_KIND:
+        if self.kind is APPLICATION_REGISTRATION_KIND:
             instances = properties.get("instances")
             ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
             properties = {**properties, INSTANCE_IDS_OUTPUT: ids}
@@ -184,7 +147,7 @@ class NativeResource:
 
     def output_secret_paths(self, secrets: frozenset[PropertyPath]) -> frozenset[PropertyPath]:
         """Return the paths of secrets in the outputs, with the ids that are derived from one."""
-        if self.kind is not APPLICATION_RESOURCE_KIND:
+        if self.kind is not APPLICATION_REGISTRATION_KIND:
             return secrets
         found = set(secrets)
         for path in secrets:
@@ -197,42 +160,38 @@ class NativeResource:
 
     def is_state_of_earlier_release(self, olds: Properties) -> bool:
         """Return whether an earlier release wrote the state, which then lacks ``instance_ids``."""
-        return self.kind is APPLICATION_RESOURCE_KIND and INSTANCE_IDS_OUTPUT not in olds
+        return self.kind is APPLICATION_REGISTRATION_KIND and INSTANCE_IDS_OUTPUT not in olds
 
     def _owner_properties(self, urn: UrnParts, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION_NAME
         if connection is UNKNOWN:
             raise ConfigurationError("the name of a connection must be known before anything is created")
         urls = configured_connection(self._configuration, name=connection).service_urls
-        if self._configuration.is_stateless:
-            owner = stateless_owner(
-                self._configuration, str(given.get("application")), str(given.get("instance_id"))
-            )
-        else:
-            owner = StackOwner(self._organization(urn, olds), urn.project, urn.stack, urn.name)
+        owner = self.owner(urn, str(given.get("application")), str(given.get("instance_id")), olds)
         found: Properties = {"service_url": ",".join(urls), "owner": str(owner)}
         if given.get("renewer") is None:
-            found["renewer"] = self._configuration.operator_name
+            found["renewer"] = self._configuration("operatorName") or DEFAULT_OPERATOR_NAME
         return found
 
-    def _organization(self, urn: UrnParts, olds: Properties) -> str:
-        """Return the configured organization, else the state's: the owner of its registrations stays."""
-        said = self._configuration.organization
+    def owner(
+        self, urn: UrnParts, application: str, instance_id: str, olds: Mapping[str, Any] = EMPTY_MAPPING
+    ) -> StackOwner:
+        """Return the owner of a resource: the configured organization, else the state's, so that the owner of
+        its registrations stays. Without a state each registration has an owner of its own.
+        """
+        if self._configuration.is_stateless:
+            return stateless_owner(self._configuration, application, instance_id)
+        said = self._configuration("organization")
         before = parse_owner(str(olds.get("owner")))
         if not said and isinstance(before, StackOwner) and before.project == urn.project:
-            return before.organization
-        return said or DEFAULT_ORGANIZATION
+            said = before.organization
+        return StackOwner(said or DEFAULT_ORGANIZATION, urn.project, urn.stack, urn.name)
 
     def _paths_derived_from_secrets(
         self, given: Properties, news: ReceivedProperties
     ) -> Iterable[PropertyPath]:
         """Yield the paths of properties that the check derives from a secret, and that are secrets, too."""
-        sources = (
-            INSTANCE_DERIVATION_SOURCES
-            if self.kind.registration_kind is INSTANCE_REGISTRATION_KIND
-            else APPLICATION_DERIVATION_SOURCES
-        )
-        for name, others in sources.items():
+        for name, others in self.kind.derivation_sources.items():
             if given.get(name) is None and any(news.contains_secret(other) for other in others):
                 yield (name,)
         instances = given.get("instances")
@@ -246,9 +205,8 @@ class NativeResource:
 
 
 def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
-    """Remove from ``given``, and return, the values that no program writes.
-
-    Such values come back from the state with `ignoreChanges`, which may name every property.
+    """Remove from ``given``, and return, what no program writes: with `ignoreChanges` it comes from the
+    state.
     """
     kept = {
         name: given.pop(name)

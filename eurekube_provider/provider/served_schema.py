@@ -1,7 +1,5 @@
-"""The package's schema, as it is committed and as the engine gets it. ``scripts/provider_schema.py`` makes
-it.
-
-Only the package's metadata, which ``hatch_build.py`` writes, name the repository of the release.
+"""The package's schema, as ``scripts/provider_schema.py`` makes it, and as the engine gets it: with the
+repository of the release, which only the package's metadata name.
 """
 
 from __future__ import annotations
@@ -16,10 +14,8 @@ COMMITTED_SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def package_schema_json(repository: str | None = None) -> str:
-    """Return the schema of the package, as JSON.
-
-    :param repository: the URL of the repository that released it, by default the one in the installed
-        package's metadata; with an empty one the schema names no place of downloads.
+    """Return the schema of the package, as JSON, with the places of downloads in a repository's URL, by
+    default that of the installed package; with an empty one without them.
     """
     text = COMMITTED_SCHEMA_FILE.read_text(encoding="utf-8")
     repository = _repository_url() if repository is None else repository

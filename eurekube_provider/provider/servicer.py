@@ -1,5 +1,4 @@
-"""The gRPC service for Pulumi's engine, a thin layer over ``registrations``: one method for each kind of
-request.
+"""The gRPC service for Pulumi's engine, a thin layer over ``registrations``: one method for each request.
 
 Source: proto/pulumi/provider.proto of pulumi/pulumi. A request waits for Eureka in a thread of its own; one
 process serves one provider, the stack's default provider or one that a program has made.
@@ -10,9 +9,9 @@ from __future__ import annotations
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -21,16 +20,14 @@ import grpc
 from google.protobuf import any_pb2, empty_pb2
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
-from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.core.identity import DYNAMIC_OPERATOR_GUARD_TYPE, NATIVE_OPERATOR_GUARD_TYPE
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
-from eurekube_provider.provider import listing, native_guard
+from eurekube_provider.provider import listing
 from eurekube_provider.provider.configuration import KEYS_OF_PROJECT_PROGRAM, Configuration
 from eurekube_provider.provider.differences import detailed_diff
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import (
-    APPLICATION_RESOURCE_KIND,
     INSTANCE_IDS_OUTPUT,
     RESOURCE_KINDS_BY_TOKEN,
     NativeResource,
@@ -77,12 +74,24 @@ from eurekube_provider.registrations.importing import (
 from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
-from eurekube_provider.registrations.resource import FoundResource, print_to_standard_error
+from eurekube_provider.registrations.resource import (
+    APPLICATION_REGISTRATION_KIND,
+    FoundResource,
+    print_to_standard_error,
+)
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.registrations.values import UNKNOWN
+from eurekube_provider.resources.guarded_operator import (
+    guard_id,
+    is_guard_changed,
+    refuse_deletion_while_needed,
+)
 from eurekube_provider.version import __version__
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_DYNAMIC_PROVIDER_PROPERTY = "__provider"
+"""A property that only states of a dynamic provider have."""
 
 
 def _answer_errors(method: _Method) -> _Method:
@@ -93,24 +102,14 @@ def _answer_errors(method: _Method) -> _Method:
         try:
             return method(self, request, context)
         except EurekubeError as error:
-            _abort(context, hide_secrets(printable(with_camel_case_names(str(error))), request), error)
+            message = hide_secrets(printable(with_camel_case_names(str(error))), request)
+            if error.partial_resource is not None:
+                self._attach_partial_resource(*error.partial_resource, message, request, context)
+            context.abort(grpc.StatusCode.UNKNOWN, message)
         except Exception:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())
             raise
-
-    return wrapper  # type: ignore[return-value]
-
-
-def _answer_guard_requests(method: _Method) -> _Method:
-    """Decorate a method: answer requests about an operator's guard by :mod:`native_guard`."""
-    answer = native_guard.ANSWER_FUNCTIONS_BY_METHOD[method.__name__]
-
-    @wraps(method)
-    def wrapper(self: ProviderServicer, request: Any, context: Any) -> Any:
-        if native_guard.is_guard(request):
-            return answer(request)
-        return method(self, request, context)
 
     return wrapper  # type: ignore[return-value]
 
@@ -120,10 +119,8 @@ _DEFAULT_PROVIDER_NAME_PATTERN = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """The gRPC service of one provider.
-
-    :param engine_address: the address to which messages for people are sent: the engine hides a plugin's own
-        output.
+    """The gRPC service of one provider; messages go to the engine's address, since it hides a plugin's
+    output.
     """
 
     def __init__(self, engine_address: str = "") -> None:
@@ -158,10 +155,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Refuse a configuration that cannot be used.
-
-        Return the configuration as it is written, with credentials as secrets. Keys that belong to this
-        project's program are left out, so that the state does not repeat them.
+        """Refuse an unusable configuration; return it with credentials as secrets, without the keys of this
+        project's program, so that the state does not repeat them.
         """
         self._name = UrnParts.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
@@ -180,9 +175,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Compare two configurations; no difference needs new registrations.
-
-        Another URL may be another spelling of the same server. Each resource compares its servers itself.
+        """Compare two configurations. Another URL replaces nothing: each resource compares its servers
+        itself.
         """
         olds = _config_values(request.old_inputs if request.HasField("old_inputs") else request.olds)
         news = _config_values(request.news)
@@ -205,9 +199,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Complete and normalise a program's properties, and refuse those that Eureka could not hold."""
+        if _is_guard(request):  # only the component writes it
+            return proto.CheckResponse(inputs=request.news)
         olds, news = decode_properties(request.olds), decode_properties(request.news)
         resource = self._resource(request)
         refuse_stack_shared_by_everybody(self._configuration, UrnParts.parse(request.urn).project)
@@ -222,14 +217,16 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.CheckResponse(inputs=encode_properties(inputs, secrets), failures=failures)
 
     @_answer_errors
-    @_answer_guard_requests
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare a state with checked properties, and report a program's changes property by property."""
         olds, news = decode_properties(request.olds).properties, decode_properties(request.news).properties
+        some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
+        # A state of the dynamic provider is written again, under this one's names.
+        is_moved = _DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
+        if _is_guard(request):
+            return proto.DiffResponse(changes=some if is_moved or is_guard_changed(olds, news) else none)
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
-        # A state of the dynamic provider is written again, under this one's names.
-        is_moved = native_guard.DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
         is_state_of_earlier_release = resource.is_state_of_earlier_release(olds)
         is_changed = found.has_changes or is_moved or is_state_of_earlier_release
         details: dict[str, Any] = {}
@@ -240,11 +237,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             details = detailed_diff(before, news, found.replaces)
             if is_state_of_earlier_release:
                 details[to_camel_case(INSTANCE_IDS_OUTPUT)] = proto.PropertyDiff(kind=proto.PropertyDiff.ADD)
-        some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(
             changes=some if is_changed else none,
             replaces=[to_camel_case(name) for name in found.replaces],
-            stables=[to_camel_case(name) for name in resource.kind.registration_kind.stables],
+            stables=[to_camel_case(name) for name in resource.kind.stables],
             diffs=sorted({path.split(".")[0].split("[")[0] for path in details}),
             detailedDiff=details,
             # Else the engine would show all properties as changed.
@@ -252,10 +248,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register all instances of a resource, or none."""
         news = decode_properties(request.properties)
+        if _is_guard(request):
+            id_ = "" if request.preview else guard_id(news.properties)
+            return proto.CreateResponse(id=id_, properties=encode_properties(news.properties, news.secrets))
         resource = self._resource(request)
         if self._configuration.is_stateless:
             self._require_unregistered(request, news.properties)
@@ -263,10 +261,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             foreseen = resource.preview_outputs({}, news.properties)
             return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
-        with (
-            CANCELLATION.limit_waits(request.timeout),
-            _attach_half_made_state(news.secrets, refresh=self._asks_for_refresh),
-        ):
+        with CANCELLATION.limit_waits(request.timeout):
             created = resource.registration.create(news.properties)
         return proto.CreateResponse(
             id=created.id,
@@ -275,11 +270,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Return a resource as Eureka holds it; without our state, the instances that an id names, for
         ``pulumi import`` and ``get``.
         """
+        if _is_guard(request):  # no server knows it
+            return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
         state, inputs = decode_properties(request.properties), decode_properties(request.inputs)
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
@@ -321,10 +317,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Update(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register new and changed instances, then remove those that the program does not have any more."""
         olds, news = decode_properties(request.olds), decode_properties(request.news)
+        if _is_guard(request):
+            return proto.UpdateResponse(properties=encode_properties(news.properties, news.secrets))
         resource = self._resource(request)
         if self._configuration.is_stateless:
             olds = replace(olds, properties=self._read_stateless_registration(request))
@@ -334,8 +331,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             foreseen = resource.preview_outputs(olds.properties, news.properties)
             return proto.UpdateResponse(properties=encode_properties(foreseen, secrets))
-        partial_resource = _attach_half_made_state(olds.secrets, request.id, refresh=self._asks_for_refresh)
-        with CANCELLATION.limit_waits(request.timeout), partial_resource:
+        with CANCELLATION.limit_waits(request.timeout):
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(
             properties=encode_properties(state, secrets),
@@ -343,10 +339,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_answer_errors
-    @_answer_guard_requests
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Remove a resource's instances; report and leave those that belong to somebody else by now."""
         state = decode_properties(request.properties).properties
+        if _is_guard(request):
+            refuse_deletion_while_needed(state)
+            return empty_pb2.Empty()  # type: ignore[attr-defined]
         resource = self._resource(request)
         if self._configuration.is_stateless:
             state = self._read_stateless_registration(request)
@@ -411,10 +409,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._log_to_engine(request.urn, hide_secrets(sentence, request), engine_pb2.WARNING)
 
     def _log_to_engine(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
-        """Make the engine show a sentence about a resource.
-
-        :param is_ephemeral: True for a sentence that the next one replaces.
-        """
+        """Make the engine show a sentence about a resource, perhaps until the next one replaces it."""
         sentence = with_camel_case_names(printable(sentence))
         if not self._engine_address:
             print_to_standard_error(sentence)
@@ -430,23 +425,38 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         with suppress(grpc.RpcError):  # a lost message changes no result
             self._engine.Log(request, timeout=5)
 
+    def _attach_partial_resource(
+        self, created_id: str, state: Mapping[str, Any], message: str, request: Any, context: Any
+    ) -> None:
+        """Attach a half-made resource to the error of a creation or an update: the engine keeps its state."""
+        is_update = "olds" in request.DESCRIPTOR.fields_by_name
+        secrets = decode_properties(request.olds if is_update else request.properties).secrets
+        detail = proto.ErrorResourceInitFailed(
+            id=request.id if is_update else created_id,
+            properties=encode_properties(state, secrets),
+            reasons=[message],
+            refresh_before_update=self._asks_for_refresh,
+        )
+        packed = any_pb2.Any()  # type: ignore[attr-defined]
+        packed.Pack(detail)
+        code: Any = grpc.StatusCode.UNKNOWN
+        status = status_pb2.Status(code=code.value[0], message=message, details=[packed])
+        serialized = status.SerializeToString()  # type: ignore[no-untyped-call]
+        context.set_trailing_metadata((("grpc-status-details-bin", serialized),))
+
     def _import(self, request: Any) -> FoundResource | None:
         """Return the instances that the id of a request names, as a resource that is yet to be adopted."""
         kind = RESOURCE_KINDS_BY_TOKEN[_resource_token(request)]
         connection = configured_connection(self._configuration)
-        if self._configuration.is_stateless:
-            owner = stateless_owner(self._configuration, *request.id.strip().partition("/")[::2])
-        else:
-            parsed = UrnParts.parse(request.urn)
-            organization = self._configuration.organization or DEFAULT_ORGANIZATION
-            owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
-        find = import_application if kind is APPLICATION_RESOURCE_KIND else import_instance
+        place = request.id.strip().partition("/")[::2]
+        owner = self._resource(request).owner(UrnParts.parse(request.urn), *place)
+        find = import_application if kind is APPLICATION_REGISTRATION_KIND else import_instance
         urls = ",".join(connection.service_urls)
         found = find(request.id, owner, urls, SHARED_PEERS.get(connection))
         if found is None:
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
-        inputs = kind.registration_kind.inputs(found.properties)
+        inputs = kind.inputs(found.properties)
         return mark_not_adopted_unless_owned(
             replace(found, inputs=without_instances(inputs, found.unasked_keys))
         )
@@ -477,40 +487,6 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return found.properties
 
 
-@contextmanager
-def _attach_half_made_state(
-    secrets: frozenset[PropertyPath], id_: str = "", *, refresh: bool
-) -> Iterator[None]:
-    """Within the context, attach a half-made resource to an error: the engine keeps it in the state."""
-    try:
-        yield
-    except EurekubeError as error:
-        if error.partial_resource is not None:
-            created_id, state = error.partial_resource
-            error.detail = proto.ErrorResourceInitFailed(  # type: ignore[attr-defined]
-                id=id_ or created_id,
-                properties=encode_properties(state, secrets),
-                refresh_before_update=refresh,
-            )
-        raise
-
-
-def _abort(context: Any, message: str, error: EurekubeError) -> None:
-    """End a call with an error's sentence, and with the detail that the error carries."""
-    detail = getattr(error, "detail", None)
-    if detail is None:
-        context.abort(grpc.StatusCode.UNKNOWN, message)
-        return
-    detail.reasons.append(message)
-    packed = any_pb2.Any()  # type: ignore[attr-defined]
-    packed.Pack(detail)
-    code = grpc.StatusCode.UNKNOWN
-    status = status_pb2.Status(code=code.value[0], message=message, details=[packed])
-    serialized = status.SerializeToString()  # type: ignore[no-untyped-call]
-    context.set_trailing_metadata((("grpc-status-details-bin", serialized),))
-    context.abort(code, message)
-
-
 def _check_failures(problems: Any, request: Any) -> list[Any]:
     return [
         proto.CheckFailure(
@@ -519,6 +495,11 @@ def _check_failures(problems: Any, request: Any) -> list[Any]:
         )
         for each in problems
     ]
+
+
+def _is_guard(request: Any) -> bool:
+    """Return whether a request is about the guard of an operator, which only the component makes."""
+    return resource_type(request) in (NATIVE_OPERATOR_GUARD_TYPE, DYNAMIC_OPERATOR_GUARD_TYPE)
 
 
 def _resource_token(request: Any) -> str:
@@ -544,8 +525,7 @@ def _configuration(message: Any, name: str) -> Configuration:
 
 def _is_made_by_engine(name: str, version: str) -> bool:
     """Return whether the engine made the provider of this name; a program may name its own ``default``, too.
-
-    The engine's provider has the requested version in its name, and none in its inputs where no version is
+    The engine's provider has the requested version in its name, and none in its inputs where none is
     requested.
     """
     found = _DEFAULT_PROVIDER_NAME_PATTERN.fullmatch(name)

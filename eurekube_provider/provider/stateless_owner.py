@@ -1,8 +1,7 @@
 """The owner of registrations that ``pulumi do`` makes without a state, or without a project.
 
-That command has no state, and gives everybody the same URN. So its user gives an owner as
-``eurekube:doOwner``, and only instances of that owner in Eureka are changed or removed: the engine passes any
-instance that was read to a deletion.
+Everybody has the same URN there, and the engine passes any instance that was read to a deletion. So its user
+gives an owner as ``eurekube:doOwner``, and only that owner's instances are changed or removed.
 """
 
 from __future__ import annotations
@@ -27,22 +26,17 @@ _OWNER_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
 def stateless_owner(configuration: Configuration, application: str, instance_id: str) -> StackOwner:
-    """Return the owner of one registration without a state. Each registration has an owner of its own, since
-    an update removes its owner's other instances.
-
-    Application and id are normalised as in the check of a registration.
+    """Return the owner of one registration without a state. Each has its own, since an update removes its
+    owner's other instances. Application and id are normalised as in the check.
     """
-    organization = configuration.organization or DEFAULT_ORGANIZATION
+    organization = configuration("organization") or DEFAULT_ORGANIZATION
     name = f"{application.strip().upper()}/{instance_id.strip()}"
-    return StackOwner(organization, _STATELESS_PROJECT_NAME, configuration.do_owner or "nobody", name)
+    return StackOwner(organization, _STATELESS_PROJECT_NAME, configuration("doOwner") or "nobody", name)
 
 
 def refuse_stack_shared_by_everybody(configuration: Configuration, project: str) -> None:
-    """Refuse ``pulumi do`` outside of a project without an organization, where everybody has the same stack.
-
-    :raises ConfigurationError: the project is the CLI's default one, and no organization is configured.
-    """
-    if project == _CLI_GLOBAL_PROJECT_NAME and not configuration.organization:
+    """Refuse ``pulumi do`` outside of a project without an organization: everybody has that stack."""
+    if project == _CLI_GLOBAL_PROJECT_NAME and not configuration("organization"):
         raise ConfigurationError(
             "outside of a project pulumi do has a stack that everybody has, so that two people would take"
             " each other's registrations: run it in a project, or set organization to a name of your own"
@@ -51,12 +45,8 @@ def refuse_stack_shared_by_everybody(configuration: Configuration, project: str)
 
 
 def require_do_owner(configuration: Configuration, token: str) -> None:
-    """Require ``doOwner`` for a registration without a state, and a single instance as the resource.
-
-    :raises ConfigurationError: ``doOwner`` is missing or cannot be part of an owner, or the resource is an
-        Application.
-    """
-    owner = configuration.do_owner
+    """Require a usable ``doOwner`` for a registration without a state, and one instance as the resource."""
+    owner = configuration("doOwner")
     if not owner:
         raise ConfigurationError(
             "pulumi do --stateless gives everybody one URN, so that nobody could tell whose a registration"
@@ -65,7 +55,7 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
         )
     if not _OWNER_NAME_PATTERN.fullmatch(owner):
         raise ConfigurationError("doOwner must be letters, digits, dots, dashes and underscores")
-    if "/" in (configuration.organization or ""):  # this command checks no configuration
+    if "/" in (configuration("organization") or ""):  # this command checks no configuration
         raise ConfigurationError("organization must have no slash, which separates an owner's parts")
     if token != NATIVE_INSTANCE_TYPE:
         raise ConfigurationError(
@@ -75,11 +65,7 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
 
 
 def require_default_connection(properties: Properties) -> None:
-    """Require the provider's own Eureka for a registration without a state, since later commands know no
-    other.
-
-    :raises ConfigurationError: the registration names another connection.
-    """
+    """Require the provider's own Eureka for a registration without a state: later commands know no other."""
     if properties.get("connection") not in (None, DEFAULT_CONNECTION_NAME):
         raise ConfigurationError(
             "without a state nothing remembers a connection: leave it out, and give the provider the URL of"
@@ -88,10 +74,7 @@ def require_default_connection(properties: Properties) -> None:
 
 
 def require_instance_id(properties: Properties) -> None:
-    """Require an instance id for a registration without a state.
-
-    :raises ConfigurationError: the id is the default one, which another registration would have as well.
-    """
+    """Require an instance id for a registration without a state: others would have the default one, too."""
     if with_defaults(properties)[ID_IS_DEFAULT_PROPERTY]:
         raise ConfigurationError(
             "without a state instanceId must be given, since many would have a default one"

@@ -53,22 +53,14 @@ def read_actual(
     for_writing: bool = False,
     from_all_servers: bool = True,
 ) -> ActualState:
-    """Read past the servers' caches the instances at the places of ``desired``, and its owners' other
-    instances.
-
-    A place is an application and an instance id. Places come from the program, the state and, for an
-    application, Eureka's list. The list is up to 45 s old: an instance that a failed call left a moment ago
-    may be found by a later reading only.
+    """Read past the servers' caches the instances at the places of ``desired`` (an application and an id
+    each), and its owners' other instances, as far as a list of up to 45 s ago has them.
 
     :param listed: the application's instances, where they were read a moment ago.
     :param extra_keys: places that a state knows.
-    :param for_writing: ``desired`` is about to be written or removed, or was a moment ago. Where others renew
-        its instances, many places are then read in batches, which cost the servers little and renew the
-        instances that they find: our own, and any that came since the list was made. Other reads renew
-        nothing.
-    :param from_all_servers: True to read the place of a single instance from every server, and not from the
-        first that answers and holds an instance; the places of an application are read from every server in
-        any case.
+    :param for_writing: ``desired`` is about to be written or removed, or was a moment ago. Many places whose
+        instances others renew are then read in batches, which also renew them. Other reads renew nothing.
+    :param from_all_servers: False if for a single instance the first server that holds it is enough.
     :raises RegistryError: no server answered.
     """
     if listed is None:

@@ -1,4 +1,4 @@
-"""A EurekaApplication's state compared with a program, and its inputs and outputs as Eureka holds them."""
+"""The inputs and outputs of a EurekaApplication as Eureka holds it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, program_key
-from eurekube_provider.registrations.difference import (
-    StateDifference,
-    differing_incarnation,
-    findings_of_refresh,
-    has_changed,
-    has_leftovers,
-    has_stale_enforced_mark,
-    have_no_url_in_common,
-)
+from eurekube_provider.registrations.difference import findings_of_refresh, marks_in_eureka
 from eurekube_provider.registrations.draining import without_drain_mark
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.registrations.members import (
@@ -26,50 +18,11 @@ from eurekube_provider.registrations.members import (
     ID_BASE_PROPERTY,
     member_inputs_matching,
 )
-from eurekube_provider.registrations.properties import (
-    INCARNATION_PROPERTY,
-    LEAVING_MARK,
-    SEEN_INCARNATION_PROPERTY,
-    STILL_ENFORCED_MARK,
-    Properties,
-    contains_unknown,
-)
-
-
-def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
-    """Compare an application's state, as Eureka held it, with the checked properties of the program.
-
-    Another application name needs a replacement, and so do other servers, as for a EurekaInstance. So does a
-    EurekaInstance's state, to which an alias leads: its registration is no member, and no update removes it.
-    Everything else updates in place: an instance with another id is registered before the old one goes.
-
-    :param olds: a state's outputs.
-    :param news: checked properties; anything may still be unknown, and counts as a change.
-    """
-    replaces = ["application"] if olds.get("application") != news.get("application") else []
-    if "instances" not in olds:
-        replaces.append("instances")
-    if have_no_url_in_common(olds, news):
-        replaces.append("service_url")
-    changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
-    changes = changes or SEEN_INCARNATION_PROPERTY in olds or has_leftovers(olds, news)
-    if not changes and _non_empty_inputs(olds) != _non_empty_inputs(news):
-        have = DesiredState.from_properties(olds)
-        want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
-        changes = (
-            have.management_properties != want.management_properties
-            or have.registrations.keys() != want.registrations.keys()
-            or any(has_changed(have.registrations[key], each) for key, each in want.registrations.items())
-            or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
-        )
-    return StateDifference(changes, tuple(replaces))
+from eurekube_provider.registrations.properties import INCARNATION_PROPERTY, Properties
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
-    """Return the application's state: its written properties, replaced where Eureka holds other values.
-
-    :param properties: checked properties, or an earlier state.
-    """
+    """Return the state: an earlier one or checked properties, replaced where Eureka holds other values."""
     kept = {key: properties[key] for key in APPLICATION_INPUT_NAMES if key in properties}
     found: defaultdict[str, Properties] = defaultdict(dict)  # each property's values by key
     instances = found["instances"]
@@ -79,15 +32,13 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         actual = held.owned.get(place) or held.owned_by_others.get(place)
         if actual is None:
             continue
-        if actual.is_leaving:
-            found[LEAVING_MARK][key] = True
-        if has_stale_enforced_mark(actual, each.asked_status or each.enforced_status):
-            found[STILL_ENFORCED_MARK][key] = actual.enforced
+        for mark, value in marks_in_eureka(
+            desired, actual, each.asked_status or each.enforced_status
+        ).items():
+            found[mark][key] = value
         actual = without_drain_mark(actual)
         if actual.owner != desired.owner:
             found["held_by_others"][key] = actual.owner or ""
-        if (incarnation := differing_incarnation(desired, actual)) is not None:
-            found[SEEN_INCARNATION_PROPERTY][key] = incarnation
         # A status that an earlier refresh found is among the inputs by now; the program did not ask for it.
         if (
             actual.status is not (each.enforced_status or Status.UP)
@@ -131,11 +82,3 @@ def _member_properties(actual: Instance, *, with_status: bool) -> Properties:
     if not with_status:
         del full["status"]
     return full
-
-
-def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: each.get("host_name") for key, each in (properties.get("instances") or {}).items()}
-
-
-def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: properties[key] for key in APPLICATION_INPUT_NAMES if properties.get(key) not in (None, {})}

@@ -29,16 +29,9 @@ class CalledAddress(NamedTuple):
     secure_port: int | None
 
     @classmethod
-    def from_instances(cls, instances: Iterable[Mapping[str, Any]]) -> set[CalledAddress]:
-        """Return the called addresses of several instances' properties, leaving out unknown ones."""
-        return {at for each in instances if (at := cls.from_properties(each)) is not None}
-
-    @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> CalledAddress | None:
-        """Return the called address of an instance's properties; None where a property is unknown or
-        unusable.
-
-        Nobody calls an instance that has no enabled port, or whose enforced status is not UP.
+        """Return an instance's called address; None where a property is unknown or unusable, where no port is
+        enabled, or where the enforced status is not UP: nobody calls it then.
         """
         full = with_defaults(properties)
         ports = [
@@ -69,9 +62,7 @@ class CalledAddress(NamedTuple):
 class Declaration(NamedTuple):
     """A resource as a program declares it.
 
-    Two resources below different parents may have one name, and so one owner.
-
-    :ivar mark: tells the resource from others of the same owner; empty where nothing does.
+    :ivar mark: tells it from others of the same owner, as below another parent; empty where nothing does.
     """
 
     owner: str
@@ -95,11 +86,8 @@ class ProgramClaims:
     def claim_and_find_conflicts(
         self, resource: Declaration, service_url: str, claims: Iterable[_Claim]
     ) -> dict[_Claim, Declaration]:
-        """Record the claims of a resource, in place of its earlier ones; leave out those that another
-        resource has.
-
-        :param service_url: the servers at which the resource registers.
-        :returns: what another resource claims at the same servers, each with that resource.
+        """Record a resource's claims in place of its earlier ones; return those that another resource has at
+        the same servers, each with that resource, and leave them out.
         """
         found: dict[_Claim, Declaration] = {}
         with self._lock:

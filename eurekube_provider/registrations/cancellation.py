@@ -49,9 +49,8 @@ class Cancellation:
             self._local.end = None
 
     def begin_run(self) -> None:
-        """Begin a run of Pulumi: a later cancel ends all its calls, also those that begin after the cancel.
-
-        An interrupted engine still sends the steps that it had begun to record.
+        """Begin a run of Pulumi. A later cancel also ends calls that begin after it: the engine still sends
+        some.
         """
         with self._condition:
             self._before_run = self._cancelled
@@ -103,8 +102,7 @@ CANCELLATION = Cancellation()
 def _make_connection_check() -> Callable[[], bool]:
     """Return a function that returns True while the engine waits for the answer to this thread's call.
 
-    The SDK hands gRPC's context to none of a provider's methods; the context is found among the locals of the
-    callers' frames.
+    The SDK hands gRPC's context to no provider: it is found among the locals of the callers' frames.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way to it
     while frame is not None:

@@ -1,8 +1,7 @@
-"""Connections to Eureka, read from a stack's configuration and the environment.
+"""Connections to Eureka: a stack's configuration wins over the environment, for every caller.
 
-One precedence for the program, the dynamic providers and the command line: the configuration wins over the
-environment. A stack that registers at several Eurekas names the others under ``eurekube:connections``; a
-resource gives only the name. Credentials are looked up for each call, and never enter properties or state.
+A stack names further Eurekas under ``eurekube:connections``; a resource gives only the name. Credentials are
+looked up for each call, and never enter properties or state.
 """
 
 from __future__ import annotations
@@ -108,9 +107,8 @@ def configured_connection(
 def _build_connection(
     setting: SettingLookup, written: SettingLookup, service_url: str | None, name: str
 ) -> Connection:
-    """Make a connection from its configured fields and the environment.
-
-    :param written: looks up a configured field of this connection.
+    """Make a connection from its fields in the configuration, which ``written`` looks up, and the
+    environment.
     """
     said: dict[str, str | None] = {}
 
@@ -210,7 +208,7 @@ def connection_of_state(setting: SettingLookup, service_urls: Iterable[str], nam
             client_certificate=None,
             client_key=None,
         )
-    if _is_configured(setting, name):
+    if name == DEFAULT_CONNECTION_NAME or name in _named_connections(setting):
         return configured_connection(setting, service_url=",".join(urls), name=name)
     return Connection.parse(urls)
 
@@ -218,10 +216,8 @@ def connection_of_state(setting: SettingLookup, service_urls: Iterable[str], nam
 def connection_sharing_url(
     setting: SettingLookup, service_urls: Iterable[str], name: str
 ) -> Connection | None:
-    """Return the configured connection that shares a URL with ``service_urls``, and so leads to the same
-    Eureka.
+    """Return the configured connection, ``name`` first, that shares a URL and so leads to the same Eureka.
 
-    :param name: the connection that is tried first.
     :raises ConfigurationError: the connection of this name is configured, and wrong.
     """
     urls = set(service_urls)
@@ -238,9 +234,7 @@ def connection_sharing_url(
 
 
 def abandoned_urls(setting: SettingLookup) -> frozenset[str]:
-    """Return the URLs of ``eurekube:abandonedUrls``: servers from which no registration is removed any more.
-
-    These servers are gone for good, or lead to a Eureka that is known by another URL now.
+    """Return the URLs of ``eurekube:abandonedUrls``: gone for good, or of a Eureka that has another URL now.
 
     :raises ConfigurationError: the value is neither a list of URLs nor a text with commas.
     """
@@ -286,13 +280,7 @@ def _has_url(setting: SettingLookup, name: str) -> bool:
         return True
     if name == DEFAULT_CONNECTION_NAME:
         return bool(setting("url"))
-    return _is_configured(setting, name) and bool(_connection_setting_lookup(setting, name)("url"))
-
-
-def _is_configured(setting: SettingLookup, name: str) -> bool:
-    if name == DEFAULT_CONNECTION_NAME or _environment_setting(setting, name, "url"):
-        return True
-    return name in _named_connections(setting)
+    return name in _named_connections(setting) and bool(_connection_setting_lookup(setting, name)("url"))
 
 
 def _connection_setting_lookup(setting: SettingLookup, name: str) -> SettingLookup:

@@ -1,10 +1,7 @@
-"""The resources that this run's program declares. Where a resource to be removed has taken the place of a
-declared one, the declared one is registered again.
+"""The resources that this run's program declares, and those that a resource to be removed has displaced.
 
 A move in a program that was taken back leaves two resources in the state for a while: the engine finds the
-first one unchanged, and has the second one removed, which may have registered itself in the first one's
-place. Each may be a EurekaInstance or a EurekaApplication, and the second one may have another name where it
-adopted.
+first one unchanged, and has the second one removed, which may stand in the first one's place by now.
 """
 
 from __future__ import annotations
@@ -44,32 +41,25 @@ class DeclaredResources:
         with self._lock:
             self._states.append(state)
 
-    def record_declared(self, properties: Properties) -> None:
+    def record_declared(self, properties: Properties, *, is_in_state: bool) -> None:
         """Record a resource that the program of this run has, by its checked properties."""
         with self._lock:
             self._checked.add(_resource_key(properties))
+            if is_in_state:
+                self._asked_for.append(properties)
 
     def is_declared(self, properties: Properties) -> bool:
         """Return whether the program of this run has declared the resource so far.
 
-        The engine calls diff twice, with arguments of one form: to compare a refresh's findings with the
-        state, before it checks the program's properties, and to compare the state with the program's
-        properties.
+        If not, a diff compares a refresh's findings with the state, and not the state with a program.
         """
         with self._lock:
             return _resource_key(properties) in self._checked
 
-    def record_declared_and_in_state(self, properties: Properties) -> None:
-        """Record a resource that both this run's program and the state have, by its checked properties."""
-        with self._lock:
-            self._asked_for.append(properties)
-
     def keys_still_wanted(self, leaving: DesiredState) -> frozenset[InstanceKey]:
-        """Return the places (application and id) of ``leaving`` that a resource of the program wants at the
-        same servers.
+        """Return the places of ``leaving`` that a resource of the program wants at the same servers.
 
-        Only a state that was edited by hand has a copy of a resource, with the same incarnation: the
-        registration is then removed with the last copy only. Refreshes and removals check no properties.
+        A state that was edited by hand may have two copies of a resource: the last one removes it.
         """
         with self._lock:
             _move_states_into_index(self._asked_for, self._wanted)
@@ -84,8 +74,7 @@ class DeclaredResources:
     def restore_taken_places(
         self, leaving: DesiredState, find_peers: Callable[[DesiredState], Peers]
     ) -> None:
-        """Register remaining resources again where ``leaving``, which is to be removed, took their
-        application and id.
+        """Register remaining resources again whose places ``leaving``, which is to be removed, took.
 
         :raises EurekubeError: Eureka cannot be asked, or did not write one.
         """

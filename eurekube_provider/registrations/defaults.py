@@ -1,7 +1,6 @@
 """Properties of a EurekaInstance that follow from the others, so that its state need not hold them.
 
-Pulumi's engine writes the whole state again at every step of every resource, and the cost grows with the
-number of properties. The forms and their costs: docs/decisions/0018-a-state-says-nothing-twice.md.
+The engine writes the whole state at every step: docs/decisions/0018-a-state-says-nothing-twice.md.
 """
 
 from __future__ import annotations
@@ -38,10 +37,8 @@ DERIVABLE_OUTPUT_NAMES = (ID_IS_DEFAULT_PROPERTY, "status_is_enforced", "seen_ow
 
 
 def without_fixed_defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties without those that equal their fixed default.
-
-    An enabled secure port is kept, even at its default. So is it that another secure port is disabled: who
-    names one enables it, and what is returned may become a program, by an import or `ignoreChanges`.
+    """Return properties without those that equal their fixed default, but for a secure port that is enabled,
+    and a disabled one that is not 443: whoever names a secure port enables it.
     """
     port = "secure_port"
     is_other = port in properties and properties[port] != FIXED_DEFAULTS[port]

@@ -1,7 +1,6 @@
 """Desired registrations of one resource of a stack, read from its properties or its state.
 
-A EurekaInstance is handled as a EurekaApplication with one registration; only an application's members carry
-a key that tells them apart.
+A EurekaInstance is handled as a EurekaApplication with one registration.
 """
 
 from __future__ import annotations
@@ -55,16 +54,11 @@ class InstanceAddresses(NamedTuple):
 def has_registered_itself_again(
     known: InstanceAddresses, have: InstanceAddresses, renewer: str | None, *, was_ours: bool
 ) -> bool:
-    """Return whether an instance without an owner was registered again by the application of a known
-    instance.
+    """Return whether an instance without an owner was registered again by the application of a known one,
+    which renews itself and has its id, port and address.
 
-    Such an application renews itself, and has the id, port and address of the known instance.
-
-    :param known: the place and addresses in the state; where a refresh wrote somebody else's there, those of
-        the program.
-    :param renewer: the renewer in the program.
-    :param was_ours: False for a state that an import wrote, which does not prove that the instance ever was
-        ours.
+    :param known: the place and addresses in the state, or in the program where others stood in the state.
+    :param was_ours: False for a state that an import wrote, which does not prove that it ever was ours.
     """
     return (
         was_ours
@@ -97,8 +91,7 @@ class Registration:
     ) -> Registration:
         """Read checked properties, or those of a state, with their defaults; nothing in them may be unknown.
 
-        A state's ``status`` came from Eureka. It counts as enforced only where ``status_is_enforced`` says
-        so.
+        The ``status`` of a state is enforced only where ``status_is_enforced`` says so.
         """
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
@@ -136,11 +129,7 @@ class Registration:
     def enforce_up_once_where_status_lifted(
         self, previous: Registration, have: Instance | None
     ) -> Registration:
-        """Set UP as the status to enforce once, where the program no longer asks for the status that it
-        enforced.
-
-        A status that a person has set since is left alone.
-        """
+        """Enforce UP once, where the program lifted the status that Eureka still has; a person's stays."""
         is_over = previous.asked_status is not None and self.enforced_status is None
         if is_over and have is not None and have.status is previous.asked_status:
             return replace(self, enforced_status=Status.UP)
@@ -232,11 +221,8 @@ class DesiredState:
         return {each.instance.key: each.instance for each in self.registrations.values()}
 
     def has_registered(self, held: Instance) -> bool:
-        """Return whether this incarnation of the resource, and no other one of the same owner, registered
-        ``held``.
-
-        An owner with another name in the same stack counts, too: an update that renamed the resource may have
-        ended before the state was written.
+        """Return whether this incarnation of the resource registered ``held``, perhaps under another name in
+        its stack: an update that renamed it may have ended before the state was written.
         """
         if self.incarnation not in (None, held.incarnation):
             return False
@@ -261,10 +247,8 @@ class DesiredState:
         return is_registered_again if previous.incarnation is not None else lambda _: False
 
     def policies(self, owned_keys: Iterable[InstanceKey]) -> dict[InstanceKey, StackInstancePolicy]:
-        """Return the policy by which each place (application and id) is planned.
-
-        :param owned_keys: the places in which this resource has an instance, under any owner, or takes one
-            over.
+        """Return the policy by which each place is planned; ``owned_keys`` are places of this resource, or
+        taken over.
         """
         policies = dict.fromkeys(owned_keys, StackInstancePolicy(adopts=True))
         for each in self.registrations.values():

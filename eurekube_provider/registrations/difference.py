@@ -1,4 +1,4 @@
-"""The part of the comparison of a state with a program that EurekaInstance and EurekaApplication share."""
+"""Comparison of a state with a program, for EurekaInstance and EurekaApplication alike."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any
 
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.members import APPLICATION_INPUT_NAMES
 from eurekube_provider.registrations.properties import (
     ID_IS_DEFAULT_PROPERTY,
+    INCARNATION_PROPERTY,
     LEAVING_MARK,
     LEFTOVER_MARKS,
     SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
     Properties,
+    contains_unknown,
 )
 from eurekube_provider.registrations.values import UNKNOWN
+
+_IDENTITY_PROPERTIES = ("application", "instance_id")
+"""Properties that identify a registration: a change of one makes another registration."""
 
 _FINDING_PROPERTY_NAMES = (
     "seen_owner",
@@ -40,16 +46,58 @@ class StateDifference:
     replaces: tuple[str, ...] = ()
 
 
-def has_leftovers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether an earlier run left something that an update must handle, as a refresh or check saw."""
-    return any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
+    """Compare a resource's state, as Eureka held it, with the checked properties of the program.
+
+    Another application, another id of a EurekaInstance, or other servers make another registration, which is
+    made before the old one is removed. Two lists of URLs without a common one may still lead to one Eureka:
+    the new one then takes the old one's place, and the removal of the old one leaves it. An application that
+    takes the place of a EurekaInstance in the state replaces it, too.
+
+    :param news: checked properties; anything may still be unknown, and counts as a change.
+    """
+    replaces = [name for name in _IDENTITY_PROPERTIES if name in news and olds.get(name) != news[name]]
+    if "instances" in news and "instances" not in olds:
+        replaces.append("instances")
+    if have_no_url_in_common(olds, news):
+        replaces.append("service_url")
+    changes = bool(replaces) or contains_unknown(news) or bool(findings_of_refresh(olds))
+    changes = changes or any(olds.get(mark) or news.get(mark) for mark in LEFTOVER_MARKS)
+    return StateDifference(changes or _asks_for_other_contents(olds, news), tuple(replaces))
+
+
+def _asks_for_other_contents(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+    """Return whether a program asks for other registrations than its state has; none may be unknown."""
+    if "instances" in news and _non_empty_inputs(olds) == _non_empty_inputs(news):  # most states
+        return False
+    have = DesiredState.from_properties(olds)
+    want = DesiredState.from_properties({**news, INCARNATION_PROPERTY: have.incarnation})
+    return (
+        have.management_properties != want.management_properties
+        or have.registrations.keys() != want.registrations.keys()
+        or any(_has_changed(have.registrations[key], each) for key, each in want.registrations.items())
+        or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
+    )
+
+
+def _has_changed(have: Registration, want: Registration) -> bool:
+    """Return whether a state's registration differs from a program's in its contents, status or place."""
+    return not same_contents_but_status(have.instance, want.instance) or (
+        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
+    )
+
+
+def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: each.get("host_name") for key, each in (properties.get("instances") or {}).items()}
+
+
+def _non_empty_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: properties[key] for key in APPLICATION_INPUT_NAMES if properties.get(key) not in (None, {})}
 
 
 def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
-    """Return a state; to one that an import wrote, add the program's owner and URLs, and note the owner in
-    Eureka as ``seen_owner`` or ``held_by_others``.
-
-    :param news: checked properties.
+    """Return a state; complete one that an import wrote by the program's owner and URLs, and note the owner
+    in Eureka as ``seen_owner`` or ``held_by_others``.
     """
     if "service_url" in state:
         return dict(state)
@@ -61,12 +109,10 @@ def complete_imported_state(state: Mapping[str, Any], news: Mapping[str, Any]) -
 
 
 def findings_of_refresh(state: Mapping[str, Any]) -> Properties:
-    """Return a refresh's findings that an update has to undo and that no other property shows.
+    """Return a refresh's findings, of a state or of inputs, that an update has to undo.
 
     A refresh writes them among the inputs, too: no program asks for them, so that a preview shows them, and
     the next refresh finds nothing new.
-
-    :param state: outputs, or inputs that a refresh wrote.
     """
     found = {name: state[name] for name in _FINDING_PROPERTY_NAMES if state.get(name) not in (None, {})}
     if found.get("seen_owner") == state.get("owner"):
@@ -84,10 +130,8 @@ def without_refresh_findings(inputs: Mapping[str, Any]) -> Properties:
 
 
 def without_values_of_state(news: Mapping[str, Any], olds: Mapping[str, Any]) -> Properties:
-    """Return a program's properties without findings of a refresh, marks of leftovers and a default id, which
-    no program writes: `ignoreChanges` may name every property, and they then come back from the state.
-
-    :param olds: the inputs of the last update.
+    """Return a program's properties without what no program writes: findings of a refresh, marks of leftovers
+    and a default id come back from the state, ``olds``, where `ignoreChanges` names every property.
     """
     back = {name for name in (*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS) if name in olds}
     if news.get(ID_IS_DEFAULT_PROPERTY) and news.get("instance_id") == olds.get("instance_id"):
@@ -111,23 +155,16 @@ def have_no_url_in_common(olds: Mapping[str, Any], news: Mapping[str, Any]) -> b
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
-def differing_incarnation(desired: DesiredState, actual: Instance) -> str | None:
-    """Return the incarnation in Eureka where it differs from the state's; else None.
-
-    An instance that no stack registered has no incarnation, and counts as no difference.
+def marks_in_eureka(desired: DesiredState, actual: Instance, asked: Status | None) -> Properties:
+    """Return what an instance's own marks show and a state must not have: an interrupted drain, an enforced
+    status other than ``asked``, and another incarnation than the state's, unless no stack registered it.
     """
-    is_other = actual.incarnation != (desired.incarnation or "")
-    is_named = bool(actual.incarnation) or actual.owner == desired.owner
-    return actual.incarnation if is_other and is_named else None
-
-
-def has_stale_enforced_mark(actual: Instance, asked: Status | None) -> bool:
-    """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
-    return actual.enforced not in ("", asked and asked.value)
-
-
-def has_changed(have: Registration, want: Registration) -> bool:
-    """Return whether a state's registration differs from a program's in its contents, status or place."""
-    return not same_contents_but_status(have.instance, want.instance) or (
-        have.enforced_status is not want.enforced_status or have.instance.key != want.instance.key
-    )
+    found: Properties = {}
+    if actual.is_leaving:
+        found[LEAVING_MARK] = True
+    if actual.enforced not in ("", asked and asked.value):
+        found[STILL_ENFORCED_MARK] = actual.enforced
+    is_of_stack = bool(actual.incarnation) or actual.owner == desired.owner
+    if is_of_stack and actual.incarnation != (desired.incarnation or ""):
+        found[SEEN_INCARNATION_PROPERTY] = actual.incarnation
+    return found

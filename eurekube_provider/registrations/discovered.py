@@ -26,10 +26,8 @@ class FieldMapping(Mapping[str, Any]):
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute; raise AttributeError for ``__iter__``.
-
-        An export of Pulumi makes a list of any object that shows an ``__iter__`` and is no dictionary: a list
-        of the names alone. A loop finds ``__iter__`` in another way.
+        """Return an attribute but ``__iter__``: an export of Pulumi makes a list of the names of what shows
+        one. A loop finds it in another way.
         """
         if name == "__iter__":
             raise AttributeError(name)
@@ -172,12 +170,8 @@ def find_endpoints(
 
 
 def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
-    """Return the endpoints of EndpointSlices as the API sends them; of a pod with two addresses, the IPv4
-    one.
-
-    Host names count only where no endpoint has an address.
-
-    A mirror's slices are left out, since they came from Eureka.
+    """Return the endpoints of EndpointSlices as the API sends them, without those of mirrors, which came from
+    Eureka. Of a pod with two addresses the IPv4 one counts; host names count where there is no address.
     """
     found: list[FoundEndpoint] = []
     slices = [each for each in slices if not is_mirrored(each)]

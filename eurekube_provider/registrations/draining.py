@@ -66,12 +66,11 @@ def without_drain_mark(instance: Instance) -> Instance:
 def drain_and_find_registered_again(
     registered: Iterable[InstanceAtServers], seconds: float, wait: Callable[[float], None]
 ) -> frozenset[InstanceKey]:
-    """Put instances that callers still use out of service, and wait until callers have forgotten them; one
-    wait for all.
+    """Put instances that callers still use out of service, and wait once until callers have forgotten them
+    all.
 
-    Instances that an earlier drain left out of service get the same wait: nobody knows for how long they were
-    out. Another run of the stack may go on meanwhile: ``eurekube apply`` takes no lock, and a person may
-    break the lock of a machine that sleeps.
+    Instances that an earlier drain left out of service wait as long: nobody knows since when. Another run of
+    the stack may go on meanwhile: ``eurekube apply`` takes no lock, and a person may break one.
 
     :param wait: sleeps the given seconds, and raises an exception to end the drain.
     :returns: applications and ids of instances that were registered again meanwhile, which must stay.
@@ -116,17 +115,15 @@ def find_leftover_marks_of_earlier_run(
 ) -> frozenset[str]:
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
-    Of many instances, only those are read that a list shows as left over, and a few others: the list is up to
-    30 s old. Instances that an update added to an application are found in the list alone.
+    Of many instances, only those are read that a list, up to 30 s old, shows as left over, and a few others.
+    Instances that an update added to an application are found in the list alone.
 
-    :param in_state: the state's registrations, which must stay as the state has them. An instance that renews
-        itself may be missing: it was removed when its process ended.
+    :param in_state: the state's registrations, which must stay as the state has them, but that an instance
+        that renews itself may be gone.
     :param warn: gets a sentence that says why a missing instance cannot be registered again.
-    :param is_registered_again: returns True for our own application, which registered itself again: the
-        state's registration is then :data:`ABSENT_MARK`.
-    :returns: those of :data:`LEAVING_MARK`, :data:`STILL_ENFORCED_MARK`, :data:`HALF_DONE_MARK` and
-        :data:`ABSENT_MARK` that were found. :data:`ABSENT_MARK` is left out where somebody else is registered
-        at the address by now: an update could only fail.
+    :param is_registered_again: returns True for our own application, which registered itself again.
+    :returns: some of the marks. :data:`ABSENT_MARK` is left out where somebody else is registered at the
+        address by now: an update could only fail.
     :raises RegistryError: no server answers.
     """
     places = {one.key: one for one in wanted}
@@ -210,10 +207,7 @@ def _leftover_marks(
 
 
 def _is_same_for_callers_and_renewers(have: Instance, before: Instance) -> bool:
-    """Return whether two instances are the same for callers and for renewers.
-
-    Metadata that are not Eurekube's do not count: anyone who runs the application may change them in Eureka.
-    """
+    """Return whether two instances are the same but for metadata that anyone who runs them may change."""
     keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_METADATA_PREFIX)}
     keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
     one, other = ({key: each.metadata.get(key) for key in keys} for each in (have, before))
@@ -225,9 +219,8 @@ def _is_same_for_callers_and_renewers(have: Instance, before: Instance) -> bool:
 def undo_drain(peers: Peers, instance: Instance) -> Instance | None:
     """Undo a drain: put the instance back into service, then remove the drain's mark.
 
-    Do nothing without the mark. The mark stays while a server that may hold the drain's status does not
-    answer: without the mark, that status would pass for a person's when the server is back. The next run
-    tries again.
+    The mark stays while a server that may hold the drain's status does not answer: without it, that status
+    would pass for a person's. The next run tries again.
 
     :returns: the instance in Eureka now, None where there is none.
     :raises RegistryError: a server did not put it back; the mark is still there.

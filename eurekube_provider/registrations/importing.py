@@ -1,8 +1,7 @@
 """Import of instances that Eureka holds and no state has, for ``pulumi import`` and for a program's ``get``.
 
-The instance mostly belongs to somebody else. An import therefore asks to adopt the instance, and keeps its
-renewer: an instance that no Eurekube registered is renewed by its own client, and would stay UP for ever if
-an operator renewed it, too. The result of ``get`` is read only, and names the owner.
+An import asks to adopt, and keeps the renewer: an instance that its own client renews would stay UP for ever
+if an operator renewed it, too. The result of ``get`` is read only, and names the owner.
 """
 
 from __future__ import annotations
@@ -57,12 +56,10 @@ def import_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers)
 
 
 def import_application(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> FoundResource | None:
-    """Read the instances of an application that have no other owner as a resource; None where Eureka lists
-    none.
+    """Read the instances of an application that have no other owner as a resource; None where there are none.
 
-    Instances that no request can name, or whose contents cannot be read exactly, are left out. Keys are the
-    instances' ids, or numbers where an id cannot be a key. All have one renewer in a program: the inputs
-    leave out the instances that have another one than the stack's own.
+    Instances that cannot be read exactly are left out. Keys are the instances' ids, or numbers. All have one
+    renewer in a program: the inputs leave out those with another one.
 
     :raises ConfigurationError: the id is no name of an application.
     :raises RegistryError: Eureka cannot be asked.
@@ -107,11 +104,9 @@ def without_instances(inputs: Properties, keys: Collection[str]) -> Properties:
 
 
 def mark_not_adopted_unless_owned(found: FoundResource) -> FoundResource:
-    """Mark an imported resource as not yet adopted, unless the stack owns one of its instances.
+    """Mark an imported resource as yet to be adopted, unless the stack owns one of its instances.
 
-    The ``owner`` of a marked resource is the one that Eureka names, empty for none or for several. Without a
-    ``service_url`` an update knows that the resource is yet to be adopted. A program's ``get`` has the same
-    answer, since the engine makes the same request.
+    A marked resource has no ``service_url``, and the ``owner`` that Eureka names, empty for none or several.
     """
     state = dict(found.properties)
     others = state.get("held_by_others")

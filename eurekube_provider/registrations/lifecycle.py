@@ -258,9 +258,8 @@ def _plan_registrations(
     peers: Peers,
     registered_again: frozenset[InstanceKey] = frozenset(),
 ) -> Plan:
-    """Return the plan for ``wanted``, which refuses an instance at an address where another owner's is.
-
-    :param registered_again: applications and ids under which our own application registered itself again.
+    """Return the plan for ``wanted``, which refuses an address where another owner's instance is, but takes
+    the places in ``registered_again``, where our own application registered itself.
     """
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.all_instances]
@@ -298,10 +297,7 @@ def _apply_and_read(
     peers: Peers,
     refused: Mapping[str, EurekubeError] = EMPTY_MAPPING,
 ) -> tuple[dict[str, EurekubeError], ActualState]:
-    """Carry out a plan; return an error by key for each failure, and what Eureka holds now.
-
-    A server may be half a second behind another one.
-    """
+    """Carry out a plan; return an error by key for each failure, and what Eureka holds a moment later."""
     failed = {**refused, **errors_by_key(apply_plan(planned, wanted, peers), wanted)}
     listed = tuple(before.all_instances.values())
     try:
@@ -367,11 +363,7 @@ def _remove_surplus(
 def _undo_drains_and_read(
     wanted: DesiredState, owners: Sequence[str], peers: Peers, extra_keys: Iterable[InstanceKey] = ()
 ) -> ActualState:
-    """Undo interrupted drains of wanted instances, and return the instances in Eureka.
-
-    An instance that is to be removed stays out of service, and is drained again; an instance for which the
-    program asks OUT_OF_SERVICE stays so.
-    """
+    """Undo interrupted drains of instances that are wanted in service, and return the instances in Eureka."""
     before = read_actual(
         wanted, owners, peers, extra_keys=extra_keys, for_writing=True, from_all_servers=False
     )

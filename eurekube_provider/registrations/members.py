@@ -1,9 +1,7 @@
 """The properties of a EurekaApplication: shared ones written once, and each instance's own.
 
-The properties are kept as short as people wrote them, since the state holds them twice. An instance's full
-properties, as a EurekaInstance would have them, are made whenever they are needed.
-
-The names are part of every user's state: renaming one needs a heading State in the CHANGELOG.
+They are kept as short as people wrote them, since the state holds them twice; an instance's full properties
+are made whenever they are needed. Renaming one needs a heading State in the CHANGELOG.
 """
 
 from __future__ import annotations
@@ -55,10 +53,8 @@ APPLICATION_OUTPUT_NAMES = ("statuses", "held_by_others", "created", INCARNATION
 
 
 def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> CheckedProperties:
-    """Normalise an application's properties, and refuse instances that cannot be registered; each problem
-    names its instance.
-
-    :param olds: the checked properties of last time, empty on creation.
+    """Normalise an application's properties; each problem names its instance. ``olds`` are those of last
+    time.
     """
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES})
@@ -143,11 +139,8 @@ def instance_ids(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def member_inputs_matching(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
-    """Return the inputs of a member that ask for ``held``: the written inputs, changed where ``held``
-    differs.
-
-    :param held: the instance's full properties as Eureka has them. An address or a text that is not there is
-        written as an empty text, which only a state may have.
+    """Return the inputs of a member that ask for ``held``, its full properties in Eureka: the written ones,
+    changed where ``held`` differs. A text that is not there becomes empty, which only a state may have.
     """
     written = dict((properties.get("instances") or {}).get(key) or {})
     for _ in range(2):  # what differs may be the default of another property, which then differs, too
@@ -192,10 +185,7 @@ def _check_member(
     value: Mapping[str, Any],
     reported: set[str],
 ) -> tuple[Any, CheckedProperties]:
-    """Check one member; return its id, and its own properties.
-
-    :param reported: the shared properties of the application whose problems are reported already.
-    """
+    """Check one member; return its id and own properties. Problems in ``reported`` are known already."""
     where = f"instances.{key}"
     written, derived = split_secret_placeholders(
         {name: item for name, item in value.items() if item is not None}

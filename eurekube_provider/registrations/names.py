@@ -6,7 +6,7 @@ Keys that a program chooses itself, those of metadata and of instances, are left
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +20,9 @@ INSTANCES_PROPERTY = "instances"
 _MOST_CACHED_NAMES = 512
 """The number of names that are remembered: more than exist, so that misspelt names cannot fill the memory."""
 
-_PROPERTY_NAMES = {*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES}
-_SNAKE_CASE_NAME_PATTERN = re.compile(
-    "|".join(rf"\b{name}\b" for name in sorted(_PROPERTY_NAMES, key=len, reverse=True) if "_" in name)
+_PROPERTY_NAMES = frozenset(
+    (*INPUT_NAMES, *OUTPUT_ONLY_NAMES, *APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES)
 )
-
 
 to_camel_case = lru_cache(_MOST_CACHED_NAMES)(camel_case)
 """Return ``host_name`` as ``hostName``."""
@@ -36,9 +34,9 @@ def to_snake_case(name: str) -> str:
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
-def with_camel_case_names(text: str) -> str:
-    """Return a sentence with the names of properties in it in camel case."""
-    return _SNAKE_CASE_NAME_PATTERN.sub(lambda found: to_camel_case(found[0]), text)
+def with_camel_case_names(text: str, names: Container[str] = _PROPERTY_NAMES) -> str:
+    """Return a sentence with the names in it, by default those of properties, in camel case."""
+    return re.sub(r"\w+", lambda found: to_camel_case(found[0]) if found[0] in names else found[0], text)
 
 
 def path_in_camel_case(path: str) -> str:

@@ -1,9 +1,7 @@
 """Descriptions of all properties of a EurekaInstance and of a EurekaApplication.
 
-The check, the difference between two states, the way to an instance and back, and the table in
-docs/reference/pulumi.md are made of these descriptions; the arguments and outputs of the resources, which
-type checkers read, are held to them by a test. The names are part of every user's state: renaming one needs a
-heading State in the CHANGELOG.
+Check, comparison, conversion and the table in docs/reference/pulumi.md are made of them; a test holds the
+typed arguments and outputs to them. Renaming one needs a heading State in the CHANGELOG.
 """
 
 from __future__ import annotations
@@ -382,10 +380,6 @@ def split_secret_placeholders(given: Mapping[str, Any]) -> tuple[Properties, lis
 
 
 def select_derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
-    """Return the checked properties that derive from a secret. A state must have them as secrets: a refresh
-    would otherwise show them in plain.
-
-    :param derived: the names of the properties that derive from a secret.
-    """
+    """Return the checked properties of these names, which derive from a secret, and are one in the state."""
     found = {name: checked[name] for name in derived if name in checked}
     return {**found, SECRET_ID_MARK: SECRET_PLACEHOLDER} if SECRET_ID_MARK in derived else found

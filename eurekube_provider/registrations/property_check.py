@@ -1,8 +1,7 @@
 """Check and normalisation of the properties that a program gives.
 
-The module knows neither Pulumi nor Eureka's wire format. Pulumi hands over numbers as floats, drops keys
-without a value and puts a marker where a value is not known yet; after :func:`check` only the marker is left
-of these.
+Pulumi hands over numbers as floats, drops keys without a value and puts a marker where a value is not known
+yet; after :func:`check` only the marker is left of these.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ def same_address_failure(
 ) -> CheckFailure:
     """Return the failure of two registrations of an application at one address, which callers find twice.
 
-    :param other: the other registration at the address, as the beginning of a sentence.
-    :param had_address_before: True if the registration of ``where`` had the address before, and is therefore
-        not refused.
+    :param other: the other registration, as the beginning of a sentence.
+    :param had_address_before: True if that of ``where`` had the address before, and so is not refused.
     """
     before = " (this one was registered there before, and stays)" if had_address_before else ""
     rest = (

@@ -55,12 +55,11 @@ class RegistryListCache:
     def foreign_instances_at_addresses(
         self, wanted: Iterable[Instance], owner: str, peers: Peers
     ) -> list[Instance]:
-        """Return other owners' instances at the addresses of ``wanted``: of another stack, a cluster, or
-        self-registered.
+        """Return instances of other stacks, clusters or nobody at the addresses of ``wanted``; none without a
+        list.
 
         Another resource of the same stack does not count: it may be renamed or moved, and is then removed
-        later. The result is empty where Eureka gives no list: it may hold nothing yet. An instance that no
-        request can name is returned as the list has it.
+        later. An instance that no request can name is returned as the list has it.
 
         :raises RegistryError: an instance at such an address cannot be read.
         """
@@ -89,17 +88,11 @@ class RegistryListCache:
         return [each for each in listed if each.application == application and each.owner == owner]
 
     def instances_of_application(self, application: str, peers: Peers) -> list[Instance]:
-        """Return an application's listed instances.
-
-        :raises RegistryError: Eureka gives no list.
-        """
+        """Return an application's listed instances; raise RegistryError where Eureka gives no list."""
         return [each for each in self.all_instances(peers) if each.application == application]
 
     def all_instances(self, peers: Peers) -> list[Instance]:
-        """Return all listed instances.
-
-        :raises RegistryError: Eureka gives no list.
-        """
+        """Return all listed instances; raise RegistryError where Eureka gives no list."""
         listed = self._cached_list(peers, retries_failed=True)
         if listed.error is not None:
             raise listed.error

@@ -1,8 +1,7 @@
 """Check that a renewer of a stack's registrations is at work, as far as Eureka's list shows it.
 
-A registration names its renewer, an operator or a keepalive of that name. A Pulumi resource cannot wait for
-the first renewal. A registration that is older than its lease is renewed by somebody; where no registration
-of a renewer is, a person should hear of it before 90 seconds are over.
+A registration that is older than its lease is renewed by somebody. Where no registration of a renewer is, a
+person should hear of it before 90 seconds are over.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ and a list of half a minute ago are over, even with clocks that differ.
 
 
 def is_renewer_at_work(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
-    """Return whether a renewer of this name is at work; None where all its registrations are too new to tell.
-
-    :param listed: the whole registry, as a list shows it.
+    """Return whether the whole list shows a renewer at work; None where its registrations are too new to
+    tell.
     """
     written_at = [one.written_at_ms for one in listed if one.renewer == renewer]
     if not written_at:
@@ -41,9 +39,8 @@ class RenewerCheck:
         self._asked: set[tuple[tuple[str, ...], str]] = set()
 
     def missing_renewer_warning(self, peers: Peers, connection: str, renewer: str) -> str:
-        """Return a warning if nothing in the registry is renewed by this renewer; else an empty text.
-
-        Each Eureka and renewer is checked once, before the first registration.
+        """Return a warning, once for each Eureka and renewer, if nothing there is renewed by it; else
+        nothing.
         """
         place = (peers.connection.service_urls, renewer)
         with self._lock:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryRejected
-from eurekube_provider.core.identity import StackOwner, are_owners_of_same_stack, parse_owner
+from eurekube_provider.core.identity import (
+    NATIVE_APPLICATION_TYPE,
+    NATIVE_INSTANCE_TYPE,
+    StackOwner,
+    are_owners_of_same_stack,
+    parse_owner,
+)
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
@@ -28,11 +34,16 @@ from eurekube_provider.registrations.called_addresses import CalledAddress, Decl
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import SettingLookup
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
-from eurekube_provider.registrations.defaults import without_fixed_defaults
+from eurekube_provider.registrations.defaults import (
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
+    without_fixed_defaults,
+)
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
     complete_imported_state,
+    diff,
     findings_of_refresh,
     has_new_finding,
     have_no_url_in_common,
@@ -41,6 +52,7 @@ from eurekube_provider.registrations.difference import (
 )
 from eurekube_provider.registrations.draining import find_leftover_marks_of_earlier_run
 from eurekube_provider.registrations.members import (
+    APPLICATION_OUTPUT_NAMES,
     ID_BASE_PROPERTY,
     check_application,
     instance_ids,
@@ -49,9 +61,13 @@ from eurekube_provider.registrations.members import (
 from eurekube_provider.registrations.progress import EPHEMERAL_MESSAGE_INTERVAL_SECONDS, ProgressReporter
 from eurekube_provider.registrations.properties import (
     ABSENT_MARK,
+    APPLICATION_DERIVATION_SOURCES,
+    BOOKKEEPING_NAMES,
     HALF_DONE_MARK,
     INCARNATION_PROPERTY,
+    INSTANCE_DERIVATION_SOURCES,
     LEAVING_MARK,
+    OUTPUT_ONLY_NAMES,
     SECRET_ID_MARK,
     SEEN_INCARNATION_PROPERTY,
     STILL_ENFORCED_MARK,
@@ -126,40 +142,54 @@ class FoundResource:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationKind:
-    """The functions for EurekaInstance or for EurekaApplication: checks, differences, inputs and outputs.
+    """EurekaInstance or EurekaApplication: its names, and the functions for checks, inputs and outputs.
 
+    :ivar token: its type in the native provider.
     :ivar stables: the properties that an update never changes.
+    :ivar known_afterwards: properties that only Eureka knows, unknown in a preview.
+    :ivar derivation_sources: the properties that the check derives, each with its sources.
+    :ivar derivable_inputs, derivable_outputs: properties that the native provider leaves out of inputs and
+        outputs where they follow from the rest.
     """
 
+    token: str
     stables: tuple[str, ...]
+    known_afterwards: tuple[str, ...]
+    derivation_sources: Mapping[str, tuple[str, ...]]
+    derivable_inputs: tuple[str, ...]
+    derivable_outputs: tuple[str, ...]
     check: Callable[[Mapping[str, Any], Mapping[str, Any]], CheckedProperties]
     without_fixed_defaults: Callable[[Mapping[str, Any]], Properties]
-    diff: Callable[[Mapping[str, Any], Mapping[str, Any]], StateDifference]
     outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
     inputs: Callable[[Mapping[str, Any]], Properties]
     resource_id: Callable[[DesiredState, Mapping[str, Any]], str]
-    addresses: Callable[[Mapping[str, Any]], Collection[CalledAddress]]
 
 
 INSTANCE_REGISTRATION_KIND = RegistrationKind(
-    instance_state.IDENTITY_PROPERTY_NAMES,
+    NATIVE_INSTANCE_TYPE,
+    ("application", "instance_id"),
+    tuple(name for name in OUTPUT_ONLY_NAMES if name not in BOOKKEEPING_NAMES),
+    INSTANCE_DERIVATION_SOURCES,
+    DERIVABLE_INPUT_NAMES,
+    DERIVABLE_OUTPUT_NAMES,
     check,
     without_fixed_defaults,
-    instance_state.diff,
     instance_state.outputs,
     instance_state.inputs,
     instance_state.resource_id,
-    lambda properties: CalledAddress.from_instances([properties]),
 )
 APPLICATION_REGISTRATION_KIND = RegistrationKind(
+    NATIVE_APPLICATION_TYPE,
     ("application", ID_BASE_PROPERTY),
+    APPLICATION_OUTPUT_NAMES,
+    APPLICATION_DERIVATION_SOURCES,
+    (),
+    (),
     check_application,
     dict,
-    application_state.diff,
     application_state.outputs,
     application_state.inputs,
     application_state.resource_id,
-    lambda properties: CalledAddress.from_instances(member_properties(properties).values()),
 )
 
 
@@ -167,10 +197,9 @@ class RegistrationResource:
     """A EurekaInstance or a EurekaApplication, as every kind of provider handles it.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
-    :param warn: shows a person a sentence, and hides secrets in it. By default sentences go to standard
-        error, and name no address, which may be a secret.
-    :param show_progress: shows a call's progress in place of the message before. By default a line goes to
-        standard error now and then.
+    :param warn: shows a person a sentence, and hides secrets in it; by default on standard error, where no
+        sentence names an address, which may be a secret.
+    :param show_progress: shows progress in place of the message before; by default now and then a line.
     """
 
     def __init__(
@@ -197,8 +226,7 @@ class RegistrationResource:
 
         The check of an update reads an earlier run's leftovers; that of a preview asks no server.
 
-        :param mark: tells the resource from others of the same owner in this program; empty where nothing
-            does.
+        :param mark: tells the resource from others of the same owner in this program; may be empty.
         """
         written, derived = split_secret_placeholders(without_values_of_state(news, olds))
         checked = self._refuse_claims_of_others(self._kind.check(olds, written), olds, mark)
@@ -206,34 +234,32 @@ class RegistrationResource:
             **self._kind.without_fixed_defaults(checked.properties),
             **select_derived_secrets(derived, checked.properties),
         }
-        for one in checked.warnings[:_MAX_REPORTED_ONE_BY_ONE]:
-            reason = one.reason if self._hides_secrets else one.reason_without_value()
-            self._warn(f"{properties.get('owner')}: {one.property}: {reason}")
-        if len(checked.warnings) > _MAX_REPORTED_ONE_BY_ONE:
-            self._warn(
-                f"{properties.get('owner')}: and {len(checked.warnings) - _MAX_REPORTED_ONE_BY_ONE} more"
-            )
-        DECLARED_RESOURCES.record_declared(properties)
-        if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
+        owner = properties.get("owner")
+        reasons = [
+            f"{owner}: {one.property}: {one.reason if self._hides_secrets else one.reason_without_value()}"
+            for one in checked.warnings
+        ]
+        self._warn_of_first(reasons, f"{owner}: and")
+        is_in_state = bool(olds) and not checked.problems and not contains_unknown(checked.properties)
+        if is_in_state and is_update:
             properties |= self._find_leftover_marks(olds, properties)
-            DECLARED_RESOURCES.record_declared_and_in_state(properties)
+        DECLARED_RESOURCES.record_declared(properties, is_in_state=is_in_state and is_update)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
         """Compare a state with checked properties, and note a resource that is not replaced; ask no server.
 
-        A refresh compares the state that it found with the earlier inputs, and finds nothing new where the
-        inputs have all findings already. An update reports an earlier run's leftovers in words: their marks
-        are no properties of a program.
+        A refresh compares what it found with the earlier inputs, and finds nothing new where they have all
+        findings already. An update reports leftovers in words: their marks are no properties of a program.
         """
         olds = complete_imported_state(olds, news)
         if not DECLARED_RESOURCES.is_declared(news):
-            difference = self._kind.diff(
+            difference = diff(
                 without_refresh_findings(self._kind.inputs(olds)), without_refresh_findings(news)
             )
             is_new = has_new_finding(findings_of_refresh(olds), findings_of_refresh(news))
             return replace(difference, has_changes=difference.has_changes or is_new)
-        difference = self._kind.diff(olds, news)
+        difference = diff(olds, news)
         for mark, reason in _SENTENCE_BY_LEFTOVER_MARK.items():
             if mark in olds or mark in news:
                 self._warn(f"{news.get('owner')}: {reason}")
@@ -242,12 +268,10 @@ class RegistrationResource:
         return difference
 
     def create(self, news: Properties) -> CreatedResource:
-        """Register all instances of a resource or none, under a new incarnation.
+        """Register all instances of a resource or none, under a new incarnation, by which a replacement tells
+        them from those of the old resource in the same place.
 
         An error after which registrations may be left carries a state that names them.
-
-        A replacement registers the new resource before the old one is removed, perhaps in another run; where
-        both have the same place, only the incarnation tells them apart.
         """
         news = {**news, INCARNATION_PROPERTY: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
@@ -282,8 +306,7 @@ class RegistrationResource:
     def update(self, olds: Properties, news: Properties) -> Properties:
         """Bring Eureka to the wanted registrations, and then remove those that are not wanted any more.
 
-        An update is allowed where Eureka names the owner in the state. An error after a partial change
-        carries a state that makes the next update finish it.
+        An error after a partial change carries a state that makes the next update finish it.
         """
         # A removal must know the incarnation that a failed update has written. A resource of an earlier
         # release stays without one, and a resource that was only imported is not removed.
@@ -325,19 +348,14 @@ class RegistrationResource:
             SHARED_REMOVAL_CHECKS.check_and_remove_again()
         if previous.registrations and not (removal.removed or removal.not_removed):
             self._warn(lifecycle.not_registered_message(previous))
-        for instance in removal.not_removed[:_MAX_REPORTED_ONE_BY_ONE]:
-            self._warn(lifecycle.not_removed_message(instance))
-        if len(removal.not_removed) > _MAX_REPORTED_ONE_BY_ONE:
-            self._warn(f"and so were {len(removal.not_removed) - _MAX_REPORTED_ONE_BY_ONE} more")
+        self._warn_of_first(map(lifecycle.not_removed_message, removal.not_removed), "and so were")
         self._warn_of_unaddressable(removal.unaddressable)
 
     def _refuse_claims_of_others(
         self, checked: CheckedProperties, olds: Properties, mark: str
     ) -> CheckedProperties:
-        """Refuse an instance or an address that another resource of the program asks for; only warn if this
-        resource had the address before.
-
-        The other resource may be the new one, where the engine checks that first.
+        """Refuse an instance or an address that another resource of the program asks for, perhaps a newer one
+        that was checked first; only warn if this resource had the address before.
         """
         resource = Declaration(str(checked.properties.get("owner")), mark)
         service_url = str(checked.properties.get("service_url"))
@@ -346,7 +364,8 @@ class RegistrationResource:
         found = DECLARED_RESOURCES.claims.claim_and_find_conflicts(resource, service_url, claims)
         if not found or checked.problems:
             return checked
-        stood = self._kind.addresses(olds)
+        before = member_properties(olds).values() if "instances" in olds else [olds]
+        stood = set(map(CalledAddress.from_properties, before))
         problems, warnings = list(checked.problems), list(checked.warnings)
         for claim, other in found.items():
             parsed = parse_owner(other.owner)
@@ -365,10 +384,8 @@ class RegistrationResource:
         return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
     def _find_leftover_marks(self, olds: Properties, properties: Properties) -> Properties:
-        """Return marks for leftovers of an earlier run in Eureka, so that an update handles them.
-
-        A state that was written before that run does not show them. Servers that do not answer are no reason
-        to fail: the next refresh shows the leftovers.
+        """Return marks for leftovers of an earlier run, which an older state does not show, so that an update
+        handles them; none where no server answers: the next refresh shows them.
         """
         wanted = DesiredState.from_properties(properties)
         before = None if have_no_url_in_common(olds, properties) else DesiredState.from_properties(olds)
@@ -395,11 +412,10 @@ class RegistrationResource:
     def _warn_of_shared_addresses(
         self, instances: Iterable[Instance], peers: Peers, ignored_owner: str = ""
     ) -> None:
-        """Warn of other instances of the application at an address of ours.
+        """Warn of other instances of the application at an address of ours, which came since it was
+        registered.
 
-        A creation refuses such an address. The other instance may have come since, or at the same time, when
-        no list had it. An instance that no request can name is reported as the list has it. A server that
-        does not answer is no reason to fail.
+        An instance that no request can name is reported as the list has it; no server's silence is an error.
 
         :param ignored_owner: an owner; instances of its stack are not reported.
         """
@@ -427,13 +443,20 @@ class RegistrationResource:
 
     def _warn_of_unaddressable(self, refused: Mapping[InstanceKey, RegistryRejected]) -> None:
         """Warn of instances that are listed as the resource's own, and can be neither read nor removed."""
-        for (application, instance_id), error in list(refused.items())[:_MAX_REPORTED_ONE_BY_ONE]:
-            self._warn(
-                f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
-                f" left as it is, since no request can name it ({error}); end what registers it"
-            )
-        if len(refused) > _MAX_REPORTED_ONE_BY_ONE:
-            self._warn(f"and {len(refused) - _MAX_REPORTED_ONE_BY_ONE} more in the same way")
+        sentences = (
+            f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
+            f" left as it is, since no request can name it ({error}); end what registers it"
+            for (application, instance_id), error in refused.items()
+        )
+        self._warn_of_first(sentences, "and", " in the same way")
+
+    def _warn_of_first(self, sentences: Iterable[str], before: str, after: str = "") -> None:
+        """Show a person the first sentences; of the others the number, in one more sentence."""
+        every = list(sentences)
+        for sentence in every[:_MAX_REPORTED_ONE_BY_ONE]:
+            self._warn(sentence)
+        if len(every) > _MAX_REPORTED_ONE_BY_ONE:
+            self._warn(f"{before} {len(every) - _MAX_REPORTED_ONE_BY_ONE} more{after}")
 
     def _peers(self, desired: DesiredState) -> Peers:
         return peers_for_urls(self._setting, desired.connection, desired.service_urls)

@@ -1,7 +1,5 @@
-"""Execution of a plan, and its rollback where it fails.
-
-The engine drops a resource whose creation failed, and the next program may ask for another id. No state would
-then remove the sent registrations, which would be renewed for ever.
+"""Execution of a plan, and its rollback where it fails: the engine drops a resource whose creation failed,
+and no state would then remove what was sent.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ _MAX_NAMED_REQUESTS = 3
 def apply_plan(
     planned: Plan, wanted: DesiredState, peers: Peers, *, is_from_uncached_reads: bool = True
 ) -> PlanOutcome:
-    """Carry out a plan for a resource.
-
-    :param is_from_uncached_reads: True if the plan was made from a reading of a moment ago.
-    """
+    """Carry out a plan for a resource, by default one that was made from uncached reads of a moment ago."""
     with ThreadPoolExecutor(MOST_CONCURRENT_REQUESTS) as executor:
         return Writer(peers, sent=SentChangesCounter(len(planned.changes)).count).apply(
             planned,
@@ -65,11 +60,7 @@ class RollbackResult:
 
 
 def roll_back_creation(wanted: DesiredState, before: ActualState, peers: Peers) -> RollbackResult:
-    """Remove instances that a failed creation added, and restore those that it took over, with a person's
-    status.
-
-    Instances that this creation did not write are left alone.
-    """
+    """Remove what a failed creation added, and restore what it took over, with a person's status."""
     places = [each.instance for each in wanted.registrations.values()]
     failed: dict[str, EurekubeError] = {}
     try:
@@ -123,12 +114,11 @@ def restore_failed_updates(
     failed: Mapping[str, EurekubeError],
     peers: Peers,
 ) -> dict[str, EurekubeError]:
-    """Restore instances that an update failed to change, so that they match the state.
+    """Restore what an update failed to change, so that it matches the state; return the errors with the
+    outcome.
 
     An enforced status that the next program does not ask for would otherwise stay. Instances that were to be
-    adopted are given back. Instances that are new are left to the next update.
-
-    :returns: the errors, each with the outcome of the restoring.
+    adopted are given back; new ones are left to the next update.
     """
     reworded: dict[str, EurekubeError] = {}
     is_away = ""

@@ -118,9 +118,7 @@ def _instances_as_dictionaries(instances: Any) -> Any:
 
 def _member_as_dictionary(member: Any) -> Any:
     """Return one instance of an application as a dictionary; what is no dictionary unchanged, for the check.
-
-    A None becomes an empty dictionary, which the check refuses: the SDK would leave it out with its key, so
-    that the instance would be removed.
+    None becomes an empty one, which the check refuses: the SDK would leave out its key, and so remove it.
     """
     found = {} if member is None else as_dictionary(member)
     return add_secret_stand_ins(found, MEMBER_DERIVATION_SOURCES) if isinstance(found, Mapping) else found

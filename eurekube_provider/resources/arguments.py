@@ -256,9 +256,8 @@ def as_dictionary(args: Any) -> Any:
 
 
 def args_or_keywords(args: Any, keywords: Mapping[str, Any]) -> Any:
-    """Return the arguments that a program gave, as a class, a dictionary or keywords: exactly one of them.
-
-    :raises ConfigurationError: both were given, or neither.
+    """Return the arguments that a program gave, or raise ConfigurationError: as class, dictionary or
+    keywords.
     """
     if args is None and not keywords:
         raise ConfigurationError("there are no arguments: give a class, a dictionary, or keywords")
@@ -272,8 +271,7 @@ def args_or_keywords(args: Any, keywords: Mapping[str, Any]) -> Any:
 def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     """Return arguments, given as class or dictionary, as the class; keys may be in snake case or camel case.
 
-    :raises ConfigurationError: the arguments are neither class nor dictionary, a key is unknown or given
-        twice, or a required one is missing.
+    :raises ConfigurationError: a key is unknown or there twice, or a required one is missing.
     """
     if isinstance(given, kind):
         return given

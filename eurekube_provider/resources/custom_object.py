@@ -43,10 +43,7 @@ class CustomObject(pulumi.ComponentResource):
 
     @classmethod
     def _read_arguments(cls, name: str, args: Any, keywords: Mapping[str, Any]) -> Any:
-        """Return the arguments, given as a class, a dictionary or keywords, as the class.
-
-        :raises ProgramError: an argument cannot be used.
-        """
+        """Return arguments, given as class, dictionary or keywords, as the class, or raise ProgramError."""
         with ConvertToProgramError(f"{cls.KIND} {name!r}: "):
             read = as_arguments(cls.ARGS, args_or_keywords(args, keywords))
             check_text_map("annotations", read.annotations)
@@ -66,7 +63,6 @@ class CustomObject(pulumi.ComponentResource):
         """Register the component, its custom resource and its outputs.
 
         :param name: the component's name, and the object's where ``args`` gives none.
-        :param args: arguments from :meth:`_read_arguments`, with ``namespace`` and ``name``.
         :param annotations: further annotations, beside those of ``args``.
         :raises ProgramError: an alias names a component of the native provider.
         """

@@ -1,8 +1,5 @@
-"""The transform DrainBeforeStop, by which pods of Deployments and StatefulSets end only when no caller knows
-them.
-
-It wraps :func:`~eurekube_provider.core.prestop.add_drain_to_workload`, and adds the handling of Pulumi's
-secrets and unknown values.
+"""The transform DrainBeforeStop: :func:`~eurekube_provider.core.prestop.add_drain_to_workload` for Pulumi's
+values, which may be secret or unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The dynamic provider of EurekaInstance and EurekaApplication, which passes Pulumi's calls on to
-``registrations.resource``.
-
-Pulumi's plugin process imports this module, outside of any program.
+"""The dynamic provider of EurekaInstance and EurekaApplication, a shell around ``registrations.resource``.
+Pulumi's plugin process imports it, outside of any program.
 """
 
 from __future__ import annotations

@@ -19,19 +19,13 @@ YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def crd_documents() -> list[dict[str, Any]]:
-    """Return the CustomResourceDefinitions, parsed from YAML.
-
-    :raises ConfigurationError: see :func:`read_yaml_documents`.
-    """
+    """Return the CustomResourceDefinitions; raise as :func:`read_yaml_documents`."""
     return read_yaml_documents("crds", "crds")
 
 
 def read_yaml_documents(in_package: str, in_checkout: str) -> list[dict[str, Any]]:
-    """Return all YAML documents of a directory, in the order of the files' names.
-
-    :param in_package: the directory's path inside the package of a wheel.
-    :param in_checkout: the directory's path in a checkout.
-    :raises ConfigurationError: the package was installed without the directory.
+    """Return all YAML documents of a directory, by its path in a wheel's package and in a checkout; raise
+    ConfigurationError where an installation lacks it.
     """
     return [
         document

@@ -25,10 +25,7 @@ _MAX_LABEL_VALUE_LENGTH = 63
 
 
 def stack_label_value(project: str, stack: str) -> str:
-    """Return ``<project>.<stack>`` as the value of a label.
-
-    Where characters must be replaced or cut, a hash at the end keeps two similar stacks apart.
-    """
+    """Return ``<project>.<stack>`` as a label's value, with a hash if characters are replaced or cut."""
     text = f"{project}.{stack}"
     fitted = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("._-") or "stack"
     if fitted == text and len(text) <= _MAX_LABEL_VALUE_LENGTH:

@@ -1,7 +1,4 @@
-"""Registrations of a program that runs under Pulumi's mocks, which call no provider.
-
-The mocks here answer as the provider's check leaves a registration: defaults and instance ids filled in.
-"""
+"""Registrations under Pulumi's mocks, which call no provider, as the provider's check leaves them."""
 
 from __future__ import annotations
 
@@ -23,14 +20,10 @@ _INPUTS_REMOVED_BY_PROVIDER = ("__provider", IN_PREVIEW_KEY, IN_UPDATE_KEY)
 
 
 class MockedRegistrations(mocks.Mocks):
-    """Pulumi mocks that record every resource, and answer with its inputs; those of a registration are
-    checked.
+    """Pulumi mocks that record every resource, and answer with its inputs; registrations are checked.
 
-    :ivar resources: every resource, in the order in which the program makes them.
-    :ivar registrations: the checked properties of every EurekaInstance and EurekaApplication, by type and by
-        name.
-    :ivar refused: the reason of each registration that the check refuses, by name; ``registrations`` has
-        them, too.
+    :ivar registrations: the checked properties of every registration, by type and by name.
+    :ivar refused: the reason of each registration that the check refuses, by name.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,4 @@
-"""Namespaces that a program makes, refused where the cluster already has one of that name.
-
-Pulumi's Kubernetes plugin could adopt an existing namespace, and would then remove it with everything in it.
-"""
+"""Namespaces that a program makes, refused where there is one: Pulumi could adopt it, and then remove it."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ def make_new_namespace(
     """Make a namespace; before its creation, a hook asks the cluster and refuses a namespace that exists.
 
     :param options: the options of the resource, to which the hook is added.
-    :param asked_by: the beginning of the refusal.
-    :param remedy: the remedy where others made the namespace.
+    :param asked_by: the beginning of the refusal, whose end is ``remedy``.
     """
     if not runs_without_engine.get():
         provider = options.provider

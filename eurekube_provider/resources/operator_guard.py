@@ -1,9 +1,7 @@
-"""The resource that keeps an operator while other stacks' syncers need it: its deletion asks the cluster
-first.
+"""The resource that keeps an operator while other stacks' syncers need it: it is deleted before the
+operator's other resources, and asks the cluster first.
 
-Pulumi deletes the guard before all other resources of the operator. Pulumi's plugin process imports this
-module, outside of any program, and its path is written into the state of every user: it is never renamed or
-moved.
+Pulumi's plugin process imports this module, whose path is in users' states: it is never renamed or moved.
 """
 
 from __future__ import annotations
@@ -60,10 +58,7 @@ class OperatorGuardProvider(ResourceProvider):
         return UpdateResult(_without_own_keys_of_pulumi(_news))
 
     def delete(self, _id: str, _props: Any) -> None:
-        """Refuse the deletion while the operator is needed.
-
-        :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
-        """
+        """Refuse the deletion by OperatorStillNeeded, also where the cluster cannot be asked."""
         refuse_deletion_while_needed(_props)
 
 
@@ -79,11 +74,7 @@ class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
 
 
 def kubeconfig_inputs(provider: pulumi.ProviderResource | None) -> dict[str, pulumi.Input[Any]]:
-    """Return the kubeconfig and context of an operator's Kubernetes provider, so that the guard asks the same
-    cluster.
-
-    :param provider: the provider that a program chose; None for the stack's own.
-    """
+    """Return kubeconfig and context of a program's Kubernetes provider, or of the stack's own."""
     names = ("kubeconfig", "context")
     if provider is None:
         given: dict[str, Any] = {name: get_config(f"kubernetes:{name}") for name in names}

@@ -1,9 +1,7 @@
 """Changes to Pulumi's plugin process, in which the dynamic provider runs: its errors, Cancel and threads.
 
-The SDK's process ignores Cancel, which the engine sends when a person interrupts it. The SDK (since 3.26x)
-answers an exception with its whole traceback, in which the one sentence that a person needs is the last line
-of thirty. Our own errors are shown as their sentence alone; any other exception is a bug, and keeps its
-traceback.
+The SDK's process ignores Cancel, serves four calls at once, and answers an exception with its whole
+traceback, in which a person must find one sentence.
 """
 
 from __future__ import annotations
@@ -26,10 +24,8 @@ def set_up_plugin_process() -> None:
 
 
 def end_drains_on_cancel() -> None:
-    """Make Cancel end the drains of this process, and prevent new ones.
-
-    Do nothing outside of Pulumi's plugin process. Where a later SDK handles Cancel in another way, a drain
-    goes on until the engine disconnects.
+    """Make Cancel end the drains of Pulumi's plugin process, and prevent new ones. Where a later SDK handles
+    Cancel in another way, a drain goes on until the engine disconnects.
     """
     servicer = getattr(sys.modules.get("__main__"), "DynamicResourceProviderServicer", None)
     cancel = getattr(servicer, "Cancel", None)
@@ -69,10 +65,8 @@ def _raise_call_limit() -> None:
 
 
 def answer_errors_without_traceback() -> None:
-    """Make this process answer an :class:`EurekubeError` with its message alone.
-
-    Do nothing outside of Pulumi's plugin process, and leave other providers' errors alone. Where a later SDK
-    formats errors in another way, people see the traceback again, with the sentence in it.
+    """Make Pulumi's plugin process answer an :class:`EurekubeError` with its message alone. Where a later SDK
+    formats errors in another way, people see the traceback again.
     """
     plugin: Any = sys.modules.get("__main__")
     if hasattr(plugin, "_abort_with_traceback") and getattr(plugin, "traceback", None) is traceback:

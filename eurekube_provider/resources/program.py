@@ -37,10 +37,8 @@ class ProgramError(ConfigurationError, pulumi.RunError):
 
 
 class ConvertToProgramError(ContextDecorator):
-    """A context that turns our errors into :class:`ProgramError`, so that Pulumi shows their sentence without
-    a traceback.
-
-    :param where: the text before the sentence.
+    """A context that turns our errors into :class:`ProgramError`, of which Pulumi shows no traceback;
+    ``where`` comes before their sentence.
     """
 
     def __init__(self, where: str = "") -> None:
@@ -56,10 +54,8 @@ class ConvertToProgramError(ContextDecorator):
 
 
 def program_setting(key: str) -> str | None:
-    """Return the value of ``eurekube:<key>``, None where it is not set.
-
-    The value is read past :class:`pulumi.Config`, which warns of secrets that are read in clear: callers must
-    keep secrets out of properties.
+    """Return the value of ``eurekube:<key>``, None where it is not set, past :class:`pulumi.Config`, which
+    warns of secrets that are read in clear: callers must keep secrets out of properties.
     """
     value = get_config(f"{CONFIG_NAMESPACE}:{key}")
     return str(value) if value not in (None, "") else None
@@ -82,13 +78,8 @@ def default_renewer() -> str:
 
 
 def program_organization() -> str:
-    """Return the organization in the owner of the stack's registrations: ``eurekube:organization``, else
-    Pulumi's.
-
-    A backend that is a bucket or a folder knows no organizations, so that two people's stacks of one name
-    would be one owner.
-
-    :raises ProgramError: the organization has a slash, which separates an owner's parts.
+    """Return the organization in the owner of the stack's registrations: ``eurekube:organization``, without
+    which people who share a bucket would be one owner, else Pulumi's. ProgramError: it has a slash.
     """
     said = program_setting("organization") or pulumi.get_organization() or "organization"
     if "/" in said:
@@ -99,10 +90,7 @@ def program_organization() -> str:
 def refuse_unsupported_options(
     kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str
 ) -> None:
-    """Refuse resource options that Pulumi's dynamic resources do not support.
-
-    :raises ProgramError: ``id`` or ``import_`` is given.
-    """
+    """Refuse, by ProgramError, resource options that Pulumi's dynamic resources do not support."""
     if options is None:
         return
     if options.id is not None:
@@ -131,11 +119,7 @@ _NATIVE_COMPONENT_NAME_BY_TYPE: Mapping[str, str] = {
 
 
 def refuse_aliases_of_native_component(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
-    """Refuse a Python component with an alias of a component of the native provider.
-
-    :param type_: the component's type; a component that the native provider hosts may have any alias.
-    :raises ProgramError: an alias names the native provider's component.
-    """
+    """Refuse, by ProgramError, a Python component with an alias of the native provider's."""
     native = _NATIVE_COMPONENT_NAME_BY_TYPE.get(type_)
     for alias in (options.aliases if options is not None else None) or ():
         named = alias.type_ if isinstance(alias, pulumi.Alias) else alias
@@ -147,9 +131,7 @@ def refuse_aliases_of_native_component(type_: str, name: str, options: pulumi.Re
 
 
 def is_offline_preview() -> bool:
-    """Return whether this is a preview that must ask neither Eureka nor a cluster.
-
-    ``eurekube:offline`` or EUREKUBE_OFFLINE asks for that. An update asks the servers in any case.
+    """Return whether this is a preview that must ask nobody, by ``eurekube:offline`` or EUREKUBE_OFFLINE.
 
     :raises ProgramError: a value is neither true nor false.
     """
@@ -189,13 +171,10 @@ def warn_of_plaintext_credentials() -> None:
 
 
 def leave_quietly_when_interrupted() -> None:
-    """End the program without a message on SIGINT.
+    """End the program without a message on SIGINT, which Pulumi sends as soon as a resource fails: two
+    tracebacks would stand above the one sentence that matters.
 
-    Pulumi interrupts the program as soon as a resource fails. Python would then print two tracebacks above
-    the one sentence that matters.
-
-    Do nothing outside of the main thread, where an inline program of the Automation API runs: signals are the
-    concern of the process that runs it, and Python lets no other thread set a handler.
+    In another thread, an inline program's, do nothing: signals are its process's concern.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, lambda *_: os._exit(1))

@@ -1,11 +1,8 @@
-"""A running program's inputs for a resource that registers, beside its own arguments: from the stack's
-configuration, and for what is derived from secrets.
+"""A running program's inputs for a resource that registers, beside its own arguments.
 
-Pulumi marks as secret, in state and preview, only properties with the name of a secret input; a dynamic
-provider sees plain values and cannot mark others. So the program gives every property that the check will
-derive from a secret (an address from a host name, a zone from metadata, an id from names) a secret stand-in
-value; the check replaces it by the derived value. Only the run of the program knows which values are secrets,
-once they are resolved.
+Pulumi marks as secret only properties with the name of a secret input, and a dynamic provider cannot mark
+others. So the program gives every property that the check will derive from a secret (an address from a host
+name, a zone from metadata, an id from names) a secret stand-in, which the check replaces.
 """
 
 from __future__ import annotations
@@ -40,8 +37,7 @@ _declaration_numbers = itertools.count(1)
 
 
 def properties_with_configuration(name: str, args: Any) -> Properties:
-    """Return the arguments of the resource ``name``, with the values from the running program's
-    configuration.
+    """Return the arguments of a resource, with the values from the running program's configuration.
 
     :raises ProgramError: no Eureka is configured, or the named connection is missing.
     """
@@ -62,9 +58,8 @@ def properties_with_configuration(name: str, args: Any) -> Properties:
 
 
 def add_secret_stand_ins(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return properties with a stand-in for each one that derives from a possible secret.
-
-    :param sources: the derived properties, each with its sources.
+    """Return properties with a stand-in for each derived one of ``sources`` of which a source may be a
+    secret.
     """
     result = dict(given)
     if (

@@ -83,10 +83,7 @@ class StackSettings:
     @classmethod
     @ConvertToProgramError()
     def load(cls) -> StackSettings:
-        """Read the running program's configuration.
-
-        :raises ProgramError: a key is missing or wrong; one sentence that names it.
-        """
+        """Read the running program's configuration; raise ProgramError where a key is missing or wrong."""
         warn_of_plaintext_credentials()
         return cls(
             operator=_read_operator(),
@@ -121,12 +118,8 @@ def _read_operator() -> EurekubeOperatorArgs:
 def _read_connections(
     *, has_custom_config_file: bool, secret: EurekaSecretArgs | None
 ) -> dict[str, EurekaConnectionArgs]:
-    """Return the stack's named connections, so that its operator renews the stack's instances there.
-
-    :param has_custom_config_file: True if the program gives the operator a configuration file, which has the
-        connections.
-    :param secret: an existing Secret, with which the operator gets none of the stack's own credentials, and
-        no connection with credentials.
+    """Return the stack's named connections, so that its operator renews the stack's instances there; none
+    where its own configuration file has them. With an existing Secret it gets none with credentials.
     """
     if has_custom_config_file:
         return {}

@@ -1,8 +1,7 @@
 """Applying and removing a rendered stack without an engine and without a state.
 
-Objects are found again by the stack's label, registrations by their owner in Eureka. Registrations use the
-same functions as the dynamic provider. Every step is idempotent: after a failure, the same command goes on
-where it stopped.
+Objects are found again by the stack's label, registrations by their owner in Eureka. Every step is
+idempotent: after a failure, the same command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import replace
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.resources.labels import stack_label_value
-from eurekube_provider.stateless.render import RenderedStack
+from eurekube_provider.stateless.render import API_VERSION_BY_KIND, RenderedStack
 from eurekube_provider.stateless.secret_masks import KubernetesObject
 from eurekube_provider.stateless.server_side_apply import (
     ApplyEffect,
@@ -24,25 +23,15 @@ from eurekube_provider.stateless.server_side_apply import (
 )
 from eurekube_provider.stateless.stack_registrations import LineReporter, RenderedRegistrations
 
-SYNCER_VERSION_AND_KIND = ("eurekube.io/v1alpha1", "EurekaSyncer")
-MIRROR_VERSION_AND_KIND = ("eurekube.io/v1alpha1", "EurekaMirror")
-NAMESPACE_VERSION_AND_KIND = ("v1", "Namespace")
-_CRD_VERSION_AND_KIND = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-_OTHER_REMOVED_VERSIONS_AND_KINDS = (
+_SERVED_BY_OPERATOR = [("eurekube.io/v1alpha1", "EurekaSyncer"), ("eurekube.io/v1alpha1", "EurekaMirror")]
+_CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+_OTHERS_IN_REMOVAL_ORDER = [
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
-    ("networking.k8s.io/v1", "NetworkPolicy"),
     ("policy/v1", "PodDisruptionBudget"),
-    ("apps/v1", "Deployment"),
-    ("v1", "Service"),
-    ("v1", "Secret"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "Role"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("v1", "ServiceAccount"),
-)
-"""Further kinds of objects that the components make, as apiVersion and kind, in the order of removal."""
+    *((version, kind) for kind, version in reversed(API_VERSION_BY_KIND.items()) if kind != _CRD[1]),
+]
+"""Further kinds of objects that the components make, as apiVersion and kind."""
 
 DEFAULT_REMOVAL_WAIT_SECONDS = 60.0
 
@@ -69,10 +58,7 @@ def apply_rendered(rendered: RenderedStack, access: KubeAccess | None, report: L
 
 
 def preview_rendered(rendered: RenderedStack, access: KubeAccess | None, report: LineReporter) -> None:
-    """Report the changes that :func:`apply_rendered` would make, and make none.
-
-    :raises EurekubeError: cluster or Eureka cannot be asked.
-    """
+    """Report the changes that :func:`apply_rendered` would make; raise EurekubeError where nobody answers."""
     registries = RenderedRegistrations(rendered, report)
     if access is None:
         registries.preview()
@@ -92,12 +78,10 @@ def remove_rendered(
     report: LineReporter,
     patience_seconds: float = DEFAULT_REMOVAL_WAIT_SECONDS,
 ) -> None:
-    """Remove a stack: its syncers, its registrations, then its other objects. CRDs are kept, as by the
-    component.
+    """Remove a stack: its syncers, its registrations, then its other objects, but for CRDs.
 
     :param patience_seconds: how long the operator may take to serve the syncers' finalizers.
-    :raises KubernetesError: a syncer could not be deleted; nothing else was removed, and the operator is
-        kept.
+    :raises KubernetesError: a syncer could not be deleted; nothing else was removed.
     :raises EurekubeError: another step failed.
     """
     registries = RenderedRegistrations(rendered, report)
@@ -121,24 +105,12 @@ def _format_effect(effect: ApplyEffect, item: KubernetesObject) -> str:
 def _find_unrendered(
     rendered: RenderedStack, objects: ClusterObjects, more_objects: Iterable[KubernetesObject] = ()
 ) -> tuple[list[KubernetesObject], list[KubernetesObject]]:
-    """Return the cluster's objects that have the stack's label and are not rendered: syncers and mirrors,
-    then the rest in the order of removal.
-
-    :param more_objects: objects whose kinds are looked for, too.
+    """Return the cluster's objects with the stack's label that are not rendered: syncers and mirrors, then
+    the rest in the order of removal; also of the kinds of ``more_objects``.
     """
     kept = {object_identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *more_objects)}
-    unusual = sorted(
-        named
-        - {
-            SYNCER_VERSION_AND_KIND,
-            MIRROR_VERSION_AND_KIND,
-            NAMESPACE_VERSION_AND_KIND,
-            _CRD_VERSION_AND_KIND,
-            *_OTHER_REMOVED_VERSIONS_AND_KINDS,
-        }
-    )
-
+    unusual = sorted(named - {*_SERVED_BY_OPERATOR, _CRD, *_OTHERS_IN_REMOVAL_ORDER})
     label = stack_label_value(rendered.project, rendered.stack)
 
     def unrendered_of_kinds(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
@@ -146,9 +118,8 @@ def _find_unrendered(
             item for item in objects.list_objects_of_stack(label, kinds) if object_identity(item) not in kept
         ]
 
-    return unrendered_of_kinds([SYNCER_VERSION_AND_KIND, MIRROR_VERSION_AND_KIND]), unrendered_of_kinds(
-        [*unusual, *_OTHER_REMOVED_VERSIONS_AND_KINDS, NAMESPACE_VERSION_AND_KIND]
-    )
+    others = unrendered_of_kinds([*unusual, *_OTHERS_IN_REMOVAL_ORDER])
+    return unrendered_of_kinds(_SERVED_BY_OPERATOR), others
 
 
 def _remove_syncers(

@@ -1,7 +1,5 @@
-"""A Pulumi project's files, read without Pulumi: its name, and a stack's configuration.
-
-Only the keys of Pulumi.yaml that the program needs are read. A stack's secrets cannot be read, since only the
-engine has their key.
+"""A Pulumi project's files, read without Pulumi: its name, and a stack's configuration without secrets, of
+which only the engine has the key.
 """
 
 from __future__ import annotations
@@ -35,10 +33,7 @@ class Project:
 
     @classmethod
     def load(cls, directory: Path) -> Project:
-        """Read ``Pulumi.yaml``.
-
-        :raises ConfigurationError: the file is missing, or is no Pulumi.yaml.
-        """
+        """Read ``Pulumi.yaml``; raise ConfigurationError where the file is missing, or is no Pulumi.yaml."""
         directory = directory.resolve()
         file = directory / "Pulumi.yaml"
         document = _read_yaml(file, "is this the project's directory? Use --project")

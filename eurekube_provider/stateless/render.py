@@ -1,8 +1,7 @@
 """Rendering of a program without an engine: a run under the SDK's mocks collects its resources.
 
-``__main__.py``, components and checks are the same as with an engine. Only the program's own lookups ask a
-server, and no state is kept. The Pulumi SDK keeps its settings for the whole process, so that one process
-renders one stack.
+Only the program's own lookups ask a server. The SDK keeps its settings for the whole process, so that one
+process renders one stack.
 """
 
 from __future__ import annotations
@@ -59,21 +58,23 @@ _CREDENTIAL_KEYS = frozenset({f"{CONFIG_NAMESPACE}:password", f"{CONFIG_NAMESPAC
 _MIN_MASKED_LETTERS = 3
 """The least length of a secret text that is hidden elsewhere; a shorter one occurs in any text by chance."""
 
-_KINDS_IN_APPLY_ORDER = (
-    "CustomResourceDefinition",
-    "Namespace",
-    "ServiceAccount",
-    "Secret",
-    "ConfigMap",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "NetworkPolicy",
-    "Service",
-    "Deployment",
-)
-"""Kinds in the order in which objects are applied; other kinds follow, and syncers are last."""
+API_VERSION_BY_KIND = {
+    "CustomResourceDefinition": "apiextensions.k8s.io/v1",
+    "Namespace": "v1",
+    "ServiceAccount": "v1",
+    "Secret": "v1",
+    "ConfigMap": "v1",
+    "ClusterRole": "rbac.authorization.k8s.io/v1",
+    "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
+    "Role": "rbac.authorization.k8s.io/v1",
+    "RoleBinding": "rbac.authorization.k8s.io/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "Service": "v1",
+    "Deployment": "apps/v1",
+}
+"""Kinds in the order in which objects are applied, and the other way round removed. Other kinds are applied
+later, and syncers last.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,8 @@ class RenderedStack:
         return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
-        """Return the registrations as a JSON object by name, always as the same text.
-
-        Instances of a EurekaApplication are named ``<name>/<key>``, and have the application's properties,
-        too.
+        """Return the registrations as a JSON object by name, always as the same text. Instances of a
+        EurekaApplication are named ``<name>/<key>``, and have its properties, too.
         """
         everything = {name: (name, properties) for name, properties in self.registrations.items()}
         for name, application in self.applications.items():
@@ -176,9 +175,8 @@ class _ResourceCollector(MockedRegistrations):
 
 
 class _CollectingMonitor(mocks.MockMonitor):
-    """A mocked engine that hands resources to the collector, and records the paths of secrets.
-
-    The SDK's own mocks mark a whole property as secret as soon as a part of it is.
+    """A mocked engine that hands resources to the collector, and records the paths of secrets: the SDK's own
+    mocks mark a whole property as secret as soon as a part of it is.
     """
 
     def __init__(self, collector: _ResourceCollector) -> None:
@@ -338,11 +336,8 @@ def _drop_repeated_crds(
 def _apply_sort_key(item: KubernetesObject) -> tuple[int, str, str, str]:
     """Return a sort key: the kind's place in the order of application, kind, namespace and name."""
     kind = str(item["kind"])
-    rank = (
-        _KINDS_IN_APPLY_ORDER.index(kind)
-        if kind in _KINDS_IN_APPLY_ORDER
-        else len(_KINDS_IN_APPLY_ORDER) + (kind == "EurekaSyncer")
-    )
+    ordered = [*API_VERSION_BY_KIND]
+    rank = ordered.index(kind) if kind in ordered else len(ordered) + (kind == "EurekaSyncer")
     return rank, kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 

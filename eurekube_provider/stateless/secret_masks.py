@@ -48,10 +48,7 @@ def _mask_everything(value: Any) -> Any:
 
 
 def mask_texts(value: Any, secrets: frozenset[str]) -> Any:
-    """Return a registration's properties with each text hidden that contains one of ``secrets``.
-
-    A secret may be part of other properties as well: an address is derived from a host name.
-    """
+    """Return properties with each text hidden that contains one of ``secrets``, such as a derived address."""
     if isinstance(value, dict):
         return {key: mask_texts(item, secrets) for key, item in value.items()}
     if isinstance(value, str) and any(secret in value for secret in secrets):
@@ -60,10 +57,8 @@ def mask_texts(value: Any, secrets: frozenset[str]) -> Any:
 
 
 def mask_secret_data(item: KubernetesObject) -> KubernetesObject:
-    """Return an object; for a Secret, hide all values of its data.
-
-    The hidden values stand under ``data``, where a cluster refuses text that is no base64: an existing Secret
-    keeps its contents if somebody applies the rendered output.
+    """Return an object; for a Secret, hide all values of its data, under ``data``: a cluster refuses text
+    there that is no base64, so that applied output replaces no contents.
     """
     names = sorted({*(item.get("data") or ()), *(item.get("stringData") or ())})
     if item["kind"] != "Secret" or not names:

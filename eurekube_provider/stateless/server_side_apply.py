@@ -107,10 +107,7 @@ class ClusterObjects:
             raise
 
     def _read(self, path: str, query: Mapping[str, str] | None = None) -> KubernetesObject:
-        """Read from the API; repeat while the server is too busy, as for a kind whose CRD is new.
-
-        :raises KubernetesError: as :meth:`KubeAccess.get`.
-        """
+        """Read from the API; repeat while the server is too busy, as for a kind whose CRD is new."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:

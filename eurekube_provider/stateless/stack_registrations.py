@@ -1,7 +1,5 @@
-"""Registration, preview and removal of a rendered stack's instances at its Eurekas, without a state.
-
-Instances that the stack made before are found again by their owner in Eureka. The dynamic providers use the
-same functions.
+"""Registration, preview and removal of a rendered stack's instances at its Eurekas, without a state: they are
+found again by their owner in Eureka.
 """
 
 from __future__ import annotations
@@ -33,10 +31,8 @@ LineReporter = Callable[[str], None]
 
 
 class RenderedRegistrations:
-    """The registrations of a rendered stack at all its Eurekas.
-
-    :param report: gets a line for each registration; the line ends with the connection's name in brackets
-        unless that is the default one.
+    """The registrations of a rendered stack at all its Eurekas; ``report`` gets a line for each, which ends
+    with the connection's name in brackets unless that is the default one.
     """
 
     def __init__(self, rendered: RenderedStack, report: LineReporter) -> None:
@@ -48,8 +44,7 @@ class RenderedRegistrations:
         self._registered_by_connection: dict[str, list[Instance]] = {}
 
     def register(self) -> None:
-        """Register the program's instances; remove an application's other instances once these are
-        registered.
+        """Register the program's instances, and then remove an application's other ones.
 
         :raises EurekubeError: the first resource that failed; finished ones stay.
         """
@@ -72,9 +67,8 @@ class RenderedRegistrations:
             self._report_without_secrets(STALE_LIST_WARNING, name)
 
     def preview(self) -> None:
-        """Report the changes that :meth:`register` and :meth:`remove_unrendered` would make.
-
-        :raises RegistryError: a Eureka cannot be asked.
+        """Report what :meth:`register` and :meth:`remove_unrendered` would do; raise RegistryError without an
+        answer.
         """
         for desired in self._resources:
             for line in lifecycle.preview_lines(desired, self._peers[desired.connection]):
@@ -83,8 +77,7 @@ class RenderedRegistrations:
             self._report_removed(instance, connection)
 
     def remove_all(self) -> None:
-        """Remove all instances of the stack; rendered ones are drained first as they ask for, in one common
-        wait.
+        """Remove all instances of the stack, after one common drain of those that ask for it.
 
         :raises EurekubeError: the first removal that failed.
         """
@@ -98,10 +91,8 @@ class RenderedRegistrations:
         )
 
     def _drain_all_and_find_registered_again(self) -> Container[tuple[str, str]]:
-        """Take instances that ask for a drain out of service, and wait for the longest drain.
-
-        :returns: applications and ids of instances that another run of the stack has registered again
-            meanwhile.
+        """Wait for the longest drain of instances that ask for one; return what another run of the stack has
+        registered again meanwhile.
         """
         leaving: list[InstanceAtServers] = []
         for desired in self._resources:
@@ -113,11 +104,8 @@ class RenderedRegistrations:
         return drain_and_find_registered_again(leaving, longest, time.sleep)
 
     def _find_unrendered(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
-        """Return the stack's listed instances that ``resources`` do not ask for, each with its connection's
-        name.
-
-        A list is up to 30 s old: instances that an earlier run registered shortly before may be found by the
-        next run only. Each listed instance is read again by its id.
+        """Return the stack's instances that ``resources`` do not ask for, read again, each with its
+        connection's name. A list is up to 30 s old: the next run may find more.
         """
         wanted: dict[tuple[str, str], str] = {}
         updated: set[tuple[str, str | None, str]] = set()

@@ -20,9 +20,9 @@ from pulumi.runtime import rpc
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
-from eurekube_provider.provider.native_resource import INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.wire import decode_properties
 from eurekube_provider.registrations.names import rename_properties, to_camel_case, to_snake_case
+from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_KIND
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.instance import InstanceProvider
@@ -237,7 +237,7 @@ StartPlugin = Callable[..., Plugin]
 
 @contextmanager
 def plugins(
-    directory: Path, shell: str = "dynamic", token: str = INSTANCE_RESOURCE_KIND.token
+    directory: Path, shell: str = "dynamic", token: str = INSTANCE_REGISTRATION_KIND.token
 ) -> Iterator[StartPlugin]:
     """Yield a function that starts a plugin process at each call; end all processes afterwards.
 

@@ -27,11 +27,11 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.members import check_application
 from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND
 from eurekube_provider.registrations.secret_values import SECRET_SIGNATURE, SIGNATURE_KEY
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
@@ -68,14 +68,14 @@ def single(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plu
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plugin]:
     """Start a plugin process for the resource of many registrations."""
-    with plugins(tmp_path_factory.mktemp("application"), shell, APPLICATION_RESOURCE_KIND.token) as start:
+    with plugins(tmp_path_factory.mktemp("application"), shell, APPLICATION_REGISTRATION_KIND.token) as start:
         yield start(ApplicationProvider())
 
 
 @pytest.fixture
 def start_run(tmp_path: Path, shell: str) -> Iterator[Callable[[], Plugin]]:
     """Return a function that starts a plugin process of its own, as each run of Pulumi does."""
-    with plugins(tmp_path, shell, APPLICATION_RESOURCE_KIND.token) as start:
+    with plugins(tmp_path, shell, APPLICATION_REGISTRATION_KIND.token) as start:
         yield lambda: start(ApplicationProvider())
 
 
@@ -648,7 +648,7 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
         assert len(there) == 2 * len(news["instances"])
         return {(each.status, LEAVING_KEY in each.metadata) for each in there}
 
-    with plugins(tmp_path, shell, APPLICATION_RESOURCE_KIND.token) as start:
+    with plugins(tmp_path, shell, APPLICATION_REGISTRATION_KIND.token) as start:
         first, second, third = (start(ApplicationProvider()) for _ in range(3))
         inputs = first.check(news)
         state = first.create(inputs)

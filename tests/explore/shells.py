@@ -16,9 +16,9 @@ from pulumi.dynamic import ConfigureRequest
 from pulumi.runtime.proto import provider_pb2 as proto
 from pulumi.runtime.proto import status_pb2
 
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.registrations.names import rename_properties, to_camel_case
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND, INSTANCE_REGISTRATION_KIND
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE_KEY
@@ -150,7 +150,7 @@ class NativeShell:
 
     def __init__(self, name: str, url: str, *, is_application: bool) -> None:
         organization, project, stack = STACK
-        token = (APPLICATION_RESOURCE_KIND if is_application else INSTANCE_RESOURCE_KIND).token
+        token = (APPLICATION_REGISTRATION_KIND if is_application else INSTANCE_REGISTRATION_KIND).token
         self._named: Properties = {"urn": f"urn:pulumi:{stack}::{project}::{token}::{name}", "type": token}
         self._servicer = ProviderServicer()
         config = {"url": url, "organization": organization, **self.configured}

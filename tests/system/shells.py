@@ -24,8 +24,8 @@ import yaml
 from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
 from eurekube_provider.registrations.names import rename_properties, to_snake_case
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND, INSTANCE_REGISTRATION_KIND
 from lab.listing import list_uncached
 from tests.system.stacks import Stack, own_pulumi, python_project
 
@@ -137,7 +137,8 @@ class Shell:
 
 DYNAMIC = Shell("dynamic", {"Instance": DYNAMIC_INSTANCE_TYPE, "Application": DYNAMIC_APPLICATION_TYPE})
 NATIVE = Shell(
-    "native", {"Instance": INSTANCE_RESOURCE_KIND.token, "Application": APPLICATION_RESOURCE_KIND.token}
+    "native",
+    {"Instance": INSTANCE_REGISTRATION_KIND.token, "Application": APPLICATION_REGISTRATION_KIND.token},
 )
 SHELLS = (DYNAMIC, NATIVE)
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from eurekube_provider.core.identity import DYNAMIC_APPLICATION_TYPE, DYNAMIC_INSTANCE_TYPE
-from eurekube_provider.provider.native_resource import APPLICATION_RESOURCE_KIND, INSTANCE_RESOURCE_KIND
+from eurekube_provider.registrations.resource import APPLICATION_REGISTRATION_KIND, INSTANCE_REGISTRATION_KIND
 from lab import Lab
 from lab.cache import cache_folder
 from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
@@ -54,8 +54,8 @@ source = { virtual = "." }
 REGISTRATIONS = (
     DYNAMIC_INSTANCE_TYPE,
     DYNAMIC_APPLICATION_TYPE,
-    INSTANCE_RESOURCE_KIND.token,
-    APPLICATION_RESOURCE_KIND.token,
+    INSTANCE_REGISTRATION_KIND.token,
+    APPLICATION_REGISTRATION_KIND.token,
 )
 """Types that a registration has in a state: those of the dynamic and those of the native provider."""
 

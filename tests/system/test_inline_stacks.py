@@ -50,7 +50,7 @@ class Project:
         self._url = url
         own = {**own_pulumi(directory), "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"}
         self._environment = {**own, "PULUMI_PYTHON_CMD": sys.executable}
-        self._records = ProcessRecords(directory / "runs", "inline", former="")
+        self._records = ProcessRecords(directory / "runs", "inline")
 
     def stack(
         self, name: str, program: Callable[[], None], command: automation.PulumiCommand | None = None

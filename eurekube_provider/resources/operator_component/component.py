@@ -1,7 +1,5 @@
-"""The component EurekubeOperator: its objects, and the order in which they are made and removed.
-
-It works under the SDK's mocks as well as with an engine: every name is explicit, no value comes from a
-server, and the CRD is read as YAML.
+"""The component EurekubeOperator: its objects, and the order in which they are made and removed. It also
+works under the SDK's mocks: every name is explicit, and no value comes from a server.
 """
 
 from __future__ import annotations
@@ -45,12 +43,11 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     parse_operator_args,
 )
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap, without_none
-from eurekube_provider.resources.operator_component.rbac import OperatorRoleMaker
+from eurekube_provider.resources.operator_component.rbac import make_operator_roles
 from eurekube_provider.resources.operator_component.target_arguments import (
     CONFIG_FILE_NAME,
     CONFIG_OBJECTS_NAME,
     config_file_text,
-    names_of_pulumi_stack_targets,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
 from eurekube_provider.resources.program import refuse_aliases_of_native_component, runs_without_engine
@@ -111,13 +108,10 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
             opts=self._options_after(namespace),
         )
-        rights = OperatorRoleMaker(name, args, self._labels, self)
         needed = [
             account,
             *crds,
-            *rights.make_work_roles(),
-            *rights.make_user_roles(),
-            *rights.make_election_role(namespace),
+            *make_operator_roles(name, args, self._labels, self, namespace),
         ]
         credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
         targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
@@ -126,7 +120,6 @@ class EurekubeOperator(pulumi.ComponentResource):
                 f"{name}-eureka", CREDENTIALS_SECRET_NAME, args.credentials.secret_content, namespace
             )
             needed.append(secret)
-        needed += rights.make_target_stack_roles(names_of_pulumi_stack_targets(args.targets))
         if args.config_file_content:
             data = {CONFIG_FILE_NAME: config_file_text(args.config_file_content)}
             metadata = self._object_metadata(CONFIG_OBJECTS_NAME)
@@ -179,10 +172,8 @@ class EurekubeOperator(pulumi.ComponentResource):
         )
 
     def _make_or_read_namespace(self, title: str) -> Namespace:
-        """Return the operator's namespace, made by this component or an existing one.
-
-        An existing namespace is read under the same resource name: a namespace that this component made
-        before then leaves the state without being removed.
+        """Return the operator's namespace. An existing one is read under the same resource name, so that one
+        that this component made before leaves the state without being removed.
         """
         options = pulumi.ResourceOptions(parent=self)
         if not self._args.create_namespace:
@@ -232,10 +223,8 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _make_secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
     ) -> tuple[Secret, pulumi.Input[str]]:
-        """Make a Secret; return it and its name.
-
-        The engine gives the Secret a new name whenever its content changes, so that the pods, which read it
-        at their start, are replaced. Without an engine the name is fixed.
+        """Make a Secret; return it and its name, which the engine changes with the content, so that the pods,
+        which read it at their start, are replaced. Without an engine the name is fixed.
         """
         opts = self._options_after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
@@ -255,9 +244,8 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
     ) -> pulumi.Resource:
-        """Make a Kubernetes object that depends on the namespace only.
-
-        :param more: the object's properties; without ``metadata`` it gets the operator's own.
+        """Make a Kubernetes object that needs the namespace only, by default with the operator's own
+        metadata.
         """
         opts = self._options_after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})

@@ -26,12 +26,7 @@ _URN_BY_CLAIMED_ALIAS: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, b
 def make_operator_crds(
     name: str, component: pulumi.Resource, parent: pulumi.Resource | None, *, keep: bool
 ) -> list[pulumi.Resource]:
-    """Make the CRDs of a component.
-
-    :param parent: the component's parent; None for the stack.
-    :param keep: True if the CRDs outlive the component. The next stack must be able to take a kept CRD over,
-        which only a patch does.
-    """
+    """Make the CRDs of a component below ``parent``. A kept one outlives it: another stack may patch it."""
     stack = get_root_resource()
     # Of a parent in another process only the URN is known; no former state has a component below it.
     is_known = parent is not None and parent is not stack and not isinstance(parent, DependencyResource)

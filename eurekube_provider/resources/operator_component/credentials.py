@@ -8,11 +8,9 @@ from dataclasses import dataclass, fields
 from typing import NotRequired, TypedDict
 
 import pulumi
-import pulumi_kubernetes.core.v1 as core
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP_NAME
 
 CREDENTIALS_SECRET_NAME = f"{OPERATOR_APP_NAME}-eureka"
@@ -20,8 +18,8 @@ CREDENTIALS_SECRET_NAME = f"{OPERATOR_APP_NAME}-eureka"
 
 CREDENTIALS_VERSION_ANNOTATION = "eurekube.io/eureka-secret-version"
 
-_MOUNT_DIRECTORY = "/etc/eurekube"
-_VOLUME_NAME = "eureka"
+CREDENTIALS_DIRECTORY = "/etc/eurekube"
+"""The directory of the entries that are files in the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,7 @@ class SecretEntry:
     """One entry that a Secret may hold.
 
     :ivar name: the name of the component's argument.
-    :ivar key: the key in the Secret that the component makes, and the file's name for an entry that is a
-        file.
+    :ivar key: the key in the Secret that the component makes, and the name of a file.
     :ivar variable: the environment variable with the value, or with the path of the file.
     """
 
@@ -104,24 +101,18 @@ class SecretKeyRef:
     secret: pulumi.Input[str] | None
     key: str
 
-    @property
-    def path(self) -> str:
-        """The path in the container of an entry that is a file."""
-        return f"{_MOUNT_DIRECTORY}/{self.entry.key}"
-
 
 class Credentials:
     """An operator's credentials and certificates for Eureka.
 
-    :param given: the component's own arguments, by the names of :data:`SECRET_ENTRIES`; None for an argument
-        that is not given.
+    :param given: the component's own arguments, by the names of :data:`SECRET_ENTRIES`.
     :param secret: the existing Secret; None without one.
     """
 
     def __init__(
         self, given: Mapping[str, pulumi.Input[str] | None], secret: EurekaSecretArgs | None
     ) -> None:
-        self._secret = secret
+        self.secret = secret
         self.secret_content = {
             entry.key: value for entry in SECRET_ENTRIES if (value := given.get(entry.name)) is not None
         }
@@ -141,8 +132,8 @@ class Credentials:
         :param environment: the names of the further variables.
         :raises ConfigurationError: one sentence that names the argument, and repeats no value.
         """
-        if self._secret is not None:
-            self._check_secret(self._secret)
+        if self.secret is not None:
+            self._check_secret(self.secret)
         said = {ref.entry.name for ref in self.refs}
         for ref in self.refs:
             if ref.entry.variable in environment:
@@ -173,53 +164,6 @@ class Credentials:
                 f" {self._argument_name('client_certificate')}"
             )
 
-    def file_variables(self) -> dict[str, str]:
-        """Return the environment variables of the entries that are files, each with the file's path."""
-        return {ref.entry.variable: ref.path for ref in self.refs if ref.entry.is_file}
-
-    def version_annotation(self) -> dict[str, pulumi.Input[str]]:
-        """Return the annotation by which the pods are replaced when somebody else's Secret changes."""
-        version = self._secret.version if self._secret is not None else None
-        return {} if version is None else {CREDENTIALS_VERSION_ANNOTATION: version}
-
-    def secret_variables(self, own_secret_name: pulumi.Input[str]) -> dict[str, core.EnvVarSourceArgs]:
-        """Return the environment variables whose values Kubernetes reads from a Secret.
-
-        :param own_secret_name: the name of the Secret that the component makes.
-        """
-        return {
-            ref.entry.variable: core.EnvVarSourceArgs(
-                secret_key_ref=core.SecretKeySelectorArgs(name=ref.secret or own_secret_name, key=ref.key)
-            )
-            for ref in self.refs
-            if not ref.entry.is_file
-        }
-
-    def volumes(self, own_secret_name: pulumi.Input[str]) -> list[core.VolumeArgs]:
-        """Return the volume with the files of all Secrets in one directory.
-
-        :param own_secret_name: the name of the Secret that the component makes.
-        """
-        files = [
-            core.VolumeProjectionArgs(
-                secret=core.SecretProjectionArgs(
-                    name=ref.secret or own_secret_name,
-                    items=[core.KeyToPathArgs(key=ref.key, path=ref.entry.key)],
-                )
-            )
-            for ref in self.refs
-            if ref.entry.is_file
-        ]
-        if not files:
-            return []
-        return [core.VolumeArgs(name=_VOLUME_NAME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
-
-    def mounts(self) -> list[core.VolumeMountArgs]:
-        """Return the mount of the files in the pod; empty without files."""
-        if not self.file_variables():
-            return []
-        return [core.VolumeMountArgs(name=_VOLUME_NAME, mount_path=_MOUNT_DIRECTORY, read_only=True)]
-
     def _check_secret(self, secret: EurekaSecretArgs) -> None:
         keys = {
             item.name: value
@@ -249,15 +193,7 @@ class Credentials:
 
     def _argument_name(self, name: str) -> str:
         """Return the argument that gives an entry: the component's own, or a key's in ``eureka_secret``."""
-        return name if self._secret is None or name == CA_ENTRY.name else f"eureka_secret.{name}_key"
-
-
-def parse_secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
-    """Return ``eureka_secret``, given as class or dictionary, as the class.
-
-    :raises ConfigurationError: a key is unknown, or the name is missing.
-    """
-    return None if given is None else as_arguments(EurekaSecretArgs, given, "eureka_secret: ")
+        return name if self.secret is None or name == CA_ENTRY.name else f"eureka_secret.{name}_key"
 
 
 def _check_secret_name(name: str) -> None:

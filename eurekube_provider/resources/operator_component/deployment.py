@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pulumi
 import pulumi_kubernetes.apps.v1 as apps
 import pulumi_kubernetes.core.v1 as core
 import pulumi_kubernetes.meta.v1 as meta
 
-from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
+from eurekube_provider.resources.operator_component.credentials import (
+    CREDENTIALS_DIRECTORY,
+    CREDENTIALS_SECRET_NAME,
+    CREDENTIALS_VERSION_ANNOTATION,
+)
 from eurekube_provider.resources.operator_component.operator_arguments import (
     OPERATOR_OBJECT_NAME,
     WEB_PORT,
@@ -16,11 +22,11 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
 )
 from eurekube_provider.resources.operator_component.pod_arguments import toleration_fields, without_none
 from eurekube_provider.resources.operator_component.target_arguments import (
+    CONFIG_CHECKSUM_ANNOTATION,
+    CONFIG_DIRECTORY,
+    CONFIG_FILE_NAME,
     CONFIG_OBJECTS_NAME,
-    config_checksum_annotation,
-    config_mounts,
-    config_path_variables,
-    config_volumes,
+    config_file_text,
 )
 
 _TERMINATION_GRACE_SECONDS = 45
@@ -36,11 +42,8 @@ def operator_deployment_spec(
     credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME,
     targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME,
 ) -> apps.DeploymentSpecArgs:
-    """Return the ``spec`` of the Deployment of the operator ``name``.
-
-    :param credentials_secret: the Secret with the credentials for the default Eureka.
-    :param targets_secret: the Secret with the files that the configuration file names: those of targets and
-        of further connections.
+    """Return the ``spec`` of the Deployment of the operator ``name``, with the names of two Secrets: with the
+    credentials for the default Eureka, and with the files that the configuration file names.
     """
     selector = operator_selector(name)
     scraped = {
@@ -49,15 +52,29 @@ def operator_deployment_spec(
         "prometheus.io/path": "/metrics",
     }
     # Two scrapes of one pod would count everything twice.
-    annotations = {
+    annotations: dict[str, pulumi.Input[str]] = {
         **({} if args.service_monitor else scraped),
         **without_none(args.pod_annotations),
-        **args.credentials.version_annotation(),
-        **config_checksum_annotation(args.config_file_content),
+    }
+    # The pods read Secret and file at their start: a change replaces them.
+    if args.credentials.secret is not None and args.credentials.secret.version is not None:
+        annotations[CREDENTIALS_VERSION_ANNOTATION] = args.credentials.secret.version
+    if args.config_file_content:
+        digest = hashlib.sha256(config_file_text(args.config_file_content).encode()).hexdigest()
+        annotations[CONFIG_CHECKSUM_ANNOTATION] = digest[:16]
+    directories = {
+        ("eureka", CREDENTIALS_DIRECTORY): _credential_files(args, credentials_secret),
+        ("targets", CONFIG_DIRECTORY): _config_files(args, targets_secret),
     }
     volumes = [
-        *args.credentials.volumes(credentials_secret),
-        *config_volumes(args.config_file_content, args.config_file_secrets, targets_secret),
+        core.VolumeArgs(name=name, projected=core.ProjectedVolumeSourceArgs(sources=sources))
+        for (name, _), sources in directories.items()
+        if sources
+    ]
+    mounts = [
+        core.VolumeMountArgs(name=name, mount_path=path, read_only=True)
+        for (name, path), sources in directories.items()
+        if sources
     ]
     return apps.DeploymentSpecArgs(
         replicas=args.replicas,
@@ -93,17 +110,41 @@ def operator_deployment_spec(
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
-                containers=[_operator_container(args, credentials_secret)],
+                containers=[_operator_container(args, credentials_secret, mounts)],
                 volumes=volumes or None,
             ),
         ),
     )
 
 
+def _credential_files(
+    args: EurekubeOperatorArgs, own_secret: pulumi.Input[str]
+) -> list[core.VolumeProjectionArgs]:
+    return [
+        core.VolumeProjectionArgs(
+            secret=core.SecretProjectionArgs(
+                name=ref.secret or own_secret, items=[core.KeyToPathArgs(key=ref.key, path=ref.entry.key)]
+            )
+        )
+        for ref in args.credentials.refs
+        if ref.entry.is_file
+    ]
+
+
+def _config_files(
+    args: EurekubeOperatorArgs, targets_secret: pulumi.Input[str]
+) -> list[core.VolumeProjectionArgs]:
+    if not args.config_file_content:
+        return []
+    files = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME))]
+    if args.config_file_secrets:
+        files.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=targets_secret)))
+    return files
+
+
 def _operator_container(
-    args: EurekubeOperatorArgs, credentials_secret: pulumi.Input[str]
+    args: EurekubeOperatorArgs, credentials_secret: pulumi.Input[str], mounts: list[core.VolumeMountArgs]
 ) -> core.ContainerArgs:
-    mounts = [*args.credentials.mounts(), *config_mounts(args.config_file_content)]
     return core.ContainerArgs(
         name="operator",
         image=args.image_reference,
@@ -145,8 +186,12 @@ def _operator_environment(
         "MIRROR_CIDRS": ",".join(args.mirror_cidrs) or None,
         "ADVERTISE_FROM": ",".join(args.advertise_from) or None,
         "CLUSTER_CIDRS": ",".join(args.cluster_cidrs) or None,
-        **args.credentials.file_variables(),
-        **config_path_variables(args.config_file_content),
+        **{
+            ref.entry.variable: f"{CREDENTIALS_DIRECTORY}/{ref.entry.key}"
+            for ref in args.credentials.refs
+            if ref.entry.is_file
+        },
+        "CONFIG": f"{CONFIG_DIRECTORY}/{CONFIG_FILE_NAME}" if args.config_file_content else None,
         **args.environment,
     }
     sources = {
@@ -155,7 +200,13 @@ def _operator_environment(
         )
         for key in ("name", "namespace")
     }
-    sources |= args.credentials.secret_variables(credentials_secret)
+    sources |= {
+        ref.entry.variable: core.EnvVarSourceArgs(
+            secret_key_ref=core.SecretKeySelectorArgs(name=ref.secret or credentials_secret, key=ref.key)
+        )
+        for ref in args.credentials.refs
+        if not ref.entry.is_file
+    }
     return [
         *(core.EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
         *(core.EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),

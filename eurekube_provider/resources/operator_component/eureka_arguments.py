@@ -1,7 +1,5 @@
-"""The named connections of an operator beside the default one: entries of its file, and their credentials.
-
-Only an operator that knows the Eureka of a named connection renews the instances that a stack registers
-there.
+"""The named connections of an operator beside the default one, so that it renews what a stack registers
+there: entries of its file, and their credentials.
 """
 
 from __future__ import annotations
@@ -99,10 +97,7 @@ def parse_connections(given: ConnectionsArgument) -> dict[str, EurekaConnectionA
 def connection_file_entries(
     connections: Mapping[str, EurekaConnectionArgs], directory: str
 ) -> dict[str, Any]:
-    """Return the connections for the operator's configuration file.
-
-    :param directory: the directory of their secrets in the container.
-    """
+    """Return the connections for the operator's file, which finds their secrets in ``directory``."""
     return {
         name: {
             "url": list(one.urls),

@@ -12,10 +12,7 @@ MONITORING_API_VERSION = "monitoring.coreos.com/v1"
 
 
 def service_monitor_spec(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
-    """Return the ``spec`` of a ServiceMonitor.
-
-    :param labels: the labels of the operator's Service.
-    """
+    """Return the ``spec`` of a ServiceMonitor for the Service with these labels."""
     return {
         "namespaceSelector": {"matchNames": [args.namespace]},
         "selector": {"matchLabels": labels},

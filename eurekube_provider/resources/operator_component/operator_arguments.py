@@ -25,7 +25,6 @@ from eurekube_provider.resources.operator_component.credentials import (
     Credentials,
     EurekaSecretArgs,
     EurekaSecretArgsDict,
-    parse_secret_args,
 )
 from eurekube_provider.resources.operator_component.eureka_arguments import (
     EurekaConnectionArgs,
@@ -230,7 +229,10 @@ class EurekubeOperatorArgs(PodArgs):
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
         given = {entry.name: getattr(self, entry.name) for entry in SECRET_ENTRIES}
-        return Credentials(given, parse_secret_args(self.eureka_secret))
+        secret = self.eureka_secret
+        if secret is not None:
+            secret = as_arguments(EurekaSecretArgs, secret, "eureka_secret: ")
+        return Credentials(given, secret)
 
     @property
     def config_file_content(self) -> dict[str, Any]:

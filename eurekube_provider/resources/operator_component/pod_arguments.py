@@ -72,10 +72,8 @@ class PodArgs:
     service_account_labels: TextMap = field(default_factory=dict)
 
     def check_pod_arguments(self) -> None:
-        """Refuse arguments that the Kubernetes API would refuse, or that would overwrite the operator's own
+        """Refuse, by ConfigurationError, what the Kubernetes API refuses, or what replaces the operator's
         labels.
-
-        :raises ConfigurationError: one sentence that names the argument.
         """
         for name in _TEXT_MAP_ARGUMENTS:
             check_text_map(name, getattr(self, name))
@@ -119,10 +117,7 @@ _TEXT_MAP_ARGUMENTS = (
 def toleration_fields(
     tolerations: Sequence[PodTolerationArgs | PodTolerationArgsDict],
 ) -> list[dict[str, pulumi.Input[Any]]]:
-    """Return the fields of each toleration that are set, by the names of pulumi-kubernetes' class.
-
-    :raises ConfigurationError: a toleration has an unknown key.
-    """
+    """Return the fields of each toleration that are set; raise ConfigurationError for an unknown key."""
     return [
         without_none(as_dictionary(as_arguments(PodTolerationArgs, each, f"tolerations[{number}]: ")))
         for number, each in enumerate(tolerations)
@@ -140,11 +135,7 @@ def is_output_or_awaitable(value: Any) -> bool:
 
 
 def check_list(name: str, value: Any, example: str) -> None:
-    """Refuse an argument that is no list: a single text would be read letter by letter, an iterator only
-    once.
-
-    The value is not repeated, since URLs may carry credentials.
-    """
+    """Refuse, without its value, an argument that is no list: a text would be read letter by letter."""
     if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
         raise ConfigurationError(
             f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pulumi
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
@@ -13,7 +13,6 @@ from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
 from pulumi_kubernetes.rbac.v1.Role import Role
 from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 
-from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.kube.rights import (
     CLUSTER_RULES,
     GATE_NAMESPACE_RULES,
@@ -30,133 +29,99 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     OPERATOR_OBJECT_NAME,
     EurekubeOperatorArgs,
 )
+from eurekube_provider.resources.operator_component.target_arguments import names_of_pulumi_stack_targets
 
 
-class OperatorRoleMaker:
-    """The maker of one operator's roles, and of their bindings to its ServiceAccount."""
+class _OperatorRole(NamedTuple):
+    """A Role of the operator, or for the cluster a ClusterRole, with its binding.
 
-    def __init__(
-        self, name: str, args: EurekubeOperatorArgs, labels: dict[str, str], parent: pulumi.Resource
-    ) -> None:
-        self._name = name
-        self._args = args
-        self._labels = labels
-        self._parent = parent
-        # Outside of the operator's namespace another operator may have rights as well.
-        self._shared = f"{OPERATOR_OBJECT_NAME}-{args.namespace}"
+    :ivar title: the name of the role's resource, and of the binding's if that has none of its own.
+    :ivar name: the name of the objects.
+    """
 
-    def make_work_roles(self) -> list[pulumi.Resource]:
-        """Make a ClusterRole for all namespaces, or a Role in each listed one and a ClusterRole beside."""
-        namespaces, gated = self._args.watch_namespaces, self._args.gate_namespaces
-        if "*" in gated:
-            gated = namespaces
-        everywhere = GATE_NAMESPACE_RULES if self._args.gate_namespaces and not gated else ()
-        has_mirrors = self._args.mirrors
-        routes = [
-            rule
-            for one, rule in ROUTE_NAMESPACE_RULE_BY_ADVERTISE.items()
-            if one in self._args.advertise_from
-        ]
-        work = [*NAMESPACE_RULES, *(MIRROR_NAMESPACE_RULES if has_mirrors else ()), *routes]
-        cluster = [*CLUSTER_RULES, *(MIRROR_CLUSTER_RULES if has_mirrors else ())]
-        rights = self._make_role_and_binding(
-            f"{self._name}-role",
-            self._shared,
-            None,
-            cluster if namespaces else [*work, *everywhere, *cluster],
-            binding_title=f"{self._name}-binding",
-        )
-        for namespace in namespaces:
-            rights += self._make_role_and_binding(
-                f"{self._name}-role-{namespace}",
-                self._shared,
-                namespace,
-                work,
-                binding_title=f"{self._name}-binding-{namespace}",
-            )
-        for namespace in gated:
-            rights += self._make_role_and_binding(
-                f"{self._name}-gate-{namespace}", f"{self._shared}-gate", namespace, GATE_NAMESPACE_RULES
-            )
-        return rights
+    title: str
+    name: str
+    namespace: str | None
+    rules: Sequence[Rule]
+    binding_title: str = ""
 
-    def make_user_roles(self) -> list[pulumi.Resource]:
-        """Make the ClusterRoles of ``user_roles``, which add Eurekube's kinds to view, edit and admin."""
-        return [
-            ClusterRole(
-                f"{self._name}-users-{role}",
-                metadata=self._object_metadata(
-                    f"{self._shared}-{role}",
-                    labels={f"rbac.authorization.k8s.io/aggregate-to-{role}": "true"},
-                ),
-                rules=_policy_rules([rule]),
-                opts=self._options_after(),
-            )
-            for role, rule in USER_RULE_BY_ROLE.items()
-            if self._args.user_roles
-        ]
 
-    def make_election_role(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
-        """Make a Role in the operator's own namespace, for its Lease."""
-        return self._make_role_and_binding(
-            f"{self._name}-election",
-            OPERATOR_OBJECT_NAME,
-            self._args.namespace,
-            election_rules(self._args.lease_name),
-            namespace,
-        )
-
-    def make_target_stack_roles(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
-        """Make a Role for each Stack that is a target, in its namespace, which must exist."""
-        rights: list[pulumi.Resource] = []
-        for namespace, stack in stacks:
-            rights += self._make_role_and_binding(
-                f"{self._name}-stack-{namespace}-{stack}",
-                f"{self._shared}-{stack}",
-                namespace,
-                [pulumi_stack_rule(stack)],
-            )
-        return rights
-
-    def _make_role_and_binding(
-        self,
-        title: str,
-        name: str,
-        namespace: str | None,
-        rules: Sequence[Rule],
-        *needed: pulumi.Resource,
-        binding_title: str | None = None,
-    ) -> list[pulumi.Resource]:
-        """Make a Role and its binding in a namespace, or for the cluster a ClusterRole and its binding.
-
-        :param title: the name of the resources; ``name`` is that of the objects.
-        :param binding_title: the name of the binding's resource, where it is another one.
-        """
+def make_operator_roles(
+    name: str,
+    args: EurekubeOperatorArgs,
+    labels: Mapping[str, str],
+    parent: pulumi.Resource,
+    namespace: pulumi.Resource,
+) -> list[pulumi.Resource]:
+    """Make an operator's roles with their bindings to its ServiceAccount, and those of ``user_roles``."""
+    made: list[pulumi.Resource] = []
+    for role in _operator_roles(name, args):
+        # Its own namespace may be made here; the others must exist.
+        needed = [namespace] if role.namespace == args.namespace else []
         kinds: tuple[type[Any], type[Any]] = (
-            (Role, RoleBinding) if namespace else (ClusterRole, ClusterRoleBinding)
+            (Role, RoleBinding) if role.namespace else (ClusterRole, ClusterRoleBinding)
         )
-        metadata = self._object_metadata(name, namespace)
-        role = kinds[0](
-            title, metadata=metadata, rules=_policy_rules(rules), opts=self._options_after(*needed)
+        metadata = ObjectMetaArgs(name=role.name, namespace=role.namespace, labels=labels)
+        one = kinds[0](
+            role.title,
+            metadata=metadata,
+            rules=_policy_rules(role.rules),
+            opts=pulumi.ResourceOptions(parent=parent, depends_on=needed),
         )
         binding = kinds[1](
-            binding_title or title,
+            role.binding_title or role.title,
             metadata=metadata,
-            role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=name),
+            role_ref=RoleRefArgs(
+                api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=role.name
+            ),
             subjects=[
-                SubjectArgs(kind="ServiceAccount", name=OPERATOR_OBJECT_NAME, namespace=self._args.namespace)
+                SubjectArgs(kind="ServiceAccount", name=OPERATOR_OBJECT_NAME, namespace=args.namespace)
             ],
-            opts=self._options_after(role),
+            opts=pulumi.ResourceOptions(parent=parent, depends_on=[one]),
         )
-        return [role, binding]
+        made += [one, binding]
+    for user, rule in USER_RULE_BY_ROLE.items() if args.user_roles else ():
+        aggregated = {**labels, f"rbac.authorization.k8s.io/aggregate-to-{user}": "true"}
+        made.append(
+            ClusterRole(
+                f"{name}-users-{user}",
+                metadata=ObjectMetaArgs(name=f"{_shared_name(args)}-{user}", labels=aggregated),
+                rules=_policy_rules([rule]),
+                opts=pulumi.ResourceOptions(parent=parent),
+            )
+        )
+    return made
 
-    def _object_metadata(
-        self, name: str, namespace: str | None = None, labels: Mapping[str, str] = EMPTY_MAPPING
-    ) -> ObjectMetaArgs:
-        return ObjectMetaArgs(name=name, namespace=namespace, labels={**self._labels, **labels})
 
-    def _options_after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(parent=self._parent, depends_on=list(resources))
+def _shared_name(args: EurekubeOperatorArgs) -> str:
+    """Return the name of roles outside of the operator's namespace, where another operator may have some."""
+    return f"{OPERATOR_OBJECT_NAME}-{args.namespace}"
+
+
+def _operator_roles(name: str, args: EurekubeOperatorArgs) -> Iterator[_OperatorRole]:
+    """Yield a ClusterRole for all namespaces, or a Role for each listed one and a ClusterRole beside; then
+    the roles for the readiness gate, for the Lease, and for each Stack that is a target.
+    """
+    shared, namespaces, gated = _shared_name(args), args.watch_namespaces, args.gate_namespaces
+    if "*" in gated:
+        gated = namespaces
+    everywhere = GATE_NAMESPACE_RULES if args.gate_namespaces and not gated else ()
+    routes = [rule for one, rule in ROUTE_NAMESPACE_RULE_BY_ADVERTISE.items() if one in args.advertise_from]
+    work = [*NAMESPACE_RULES, *(MIRROR_NAMESPACE_RULES if args.mirrors else ()), *routes]
+    cluster = [*CLUSTER_RULES, *(MIRROR_CLUSTER_RULES if args.mirrors else ())]
+    rules = cluster if namespaces else [*work, *everywhere, *cluster]
+    yield _OperatorRole(f"{name}-role", shared, None, rules, f"{name}-binding")
+    for namespace in namespaces:
+        yield _OperatorRole(
+            f"{name}-role-{namespace}", shared, namespace, work, f"{name}-binding-{namespace}"
+        )
+    for namespace in gated:
+        yield _OperatorRole(f"{name}-gate-{namespace}", f"{shared}-gate", namespace, GATE_NAMESPACE_RULES)
+    election = election_rules(args.lease_name)
+    yield _OperatorRole(f"{name}-election", OPERATOR_OBJECT_NAME, args.namespace, election)
+    for namespace, stack in names_of_pulumi_stack_targets(args.targets):
+        title = f"{name}-stack-{namespace}-{stack}"
+        yield _OperatorRole(title, f"{shared}-{stack}", namespace, [pulumi_stack_rule(stack)])
 
 
 def _policy_rules(rules: Sequence[Rule]) -> list[PolicyRuleArgs]:

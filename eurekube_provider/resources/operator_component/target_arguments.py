@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pulumi
-import pulumi_kubernetes.core.v1 as core
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -24,7 +21,6 @@ CONFIG_DIRECTORY = "/etc/eurekube-targets"
 
 CONFIG_FILE_NAME = "operator.yaml"
 CONFIG_CHECKSUM_ANNOTATION = "eurekube.io/targets-checksum"
-_VOLUME_NAME = "targets"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -77,39 +73,6 @@ ConfigFileContent = Mapping[str, Any]
 def config_file_text(content: ConfigFileContent) -> str:
     """Return the text of the operator's configuration file."""
     return yaml.safe_dump(_as_plain_yaml_value(content), sort_keys=True)
-
-
-def config_checksum_annotation(content: ConfigFileContent) -> dict[str, str]:
-    """Return the annotation that replaces the pods, which read the file at their start, when it changes."""
-    if not content:
-        return {}
-    return {CONFIG_CHECKSUM_ANNOTATION: hashlib.sha256(config_file_text(content).encode()).hexdigest()[:16]}
-
-
-def config_path_variables(content: ConfigFileContent) -> dict[str, str]:
-    """Return the environment variables that give the operator the path of its configuration file."""
-    return {"CONFIG": f"{CONFIG_DIRECTORY}/{CONFIG_FILE_NAME}"} if content else {}
-
-
-def config_volumes(
-    content: ConfigFileContent, secrets: Collection[str], secret_name: pulumi.Input[str]
-) -> list[core.VolumeArgs]:
-    """Return the volume with the configuration file and its secrets in one directory."""
-    if not content:
-        return []
-    sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME))]
-    if secrets:
-        sources.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=secret_name)))
-    return [core.VolumeArgs(name=_VOLUME_NAME, projected=core.ProjectedVolumeSourceArgs(sources=sources))]
-
-
-def config_mounts(content: ConfigFileContent) -> list[core.VolumeMountArgs]:
-    """Return the mount of the configuration file in the pod; empty without a file."""
-    return (
-        [core.VolumeMountArgs(name=_VOLUME_NAME, mount_path=CONFIG_DIRECTORY, read_only=True)]
-        if content
-        else []
-    )
 
 
 def target_file_entries(targets: Targets) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def records(tmp_path: Path) -> ProcessRecords:
     """Return the process records of one stack."""
-    return ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev", former="before")
+    return ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev")
 
 
 def lock(pid: int, host: str | None = None, since: datetime | None = None) -> LockHolder:
@@ -269,12 +269,3 @@ def test_a_stack_is_itself_by_whatever_name() -> None:
         identity("dev", url="s3://states"),
     }
     assert len(others | same) == 5
-
-
-def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    """A record under the name that an earlier version gave the stack counts."""
-    ProcessRecords(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, datetime.now(UTC))
-    process.kill()
-    process.wait()
-    records = ProcessRecords(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
-    assert records.were_locks_left_by_dead_runs((lock(process.pid),))

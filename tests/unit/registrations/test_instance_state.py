@@ -13,8 +13,8 @@ from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import FIXED_DEFAULTS, with_defaults, without_fixed_defaults
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.difference import StateDifference
-from eurekube_provider.registrations.instance_state import diff, inputs
+from eurekube_provider.registrations.difference import StateDifference, diff
+from eurekube_provider.registrations.instance_state import inputs
 from eurekube_provider.registrations.instance_state import outputs as outputs_of
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.values import UNKNOWN

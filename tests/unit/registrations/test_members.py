@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.registrations.application_state import diff
-from eurekube_provider.registrations.difference import StateDifference
+from eurekube_provider.registrations.difference import StateDifference, diff
 from eurekube_provider.registrations.members import (
     check_application,
     member_inputs_matching,
