@@ -201,7 +201,15 @@ def setting_from_environment(
     variable = f"{prefix}{name.upper().replace('-', '_')}"
     if name in SECRET_SETTING_NAMES and environment.get(f"{variable}_FILE"):
         return read_secret(environment[f"{variable}_FILE"], f"{variable}_FILE")
-    return environment.get(variable) or None
+    return one_line_from_environment(variable, environment)
+
+
+def one_line_from_environment(variable: str, environment: Mapping[str, str]) -> str | None:
+    """Return a variable's text without its line end; None where it is empty.
+
+    A Secret that was made from a file gives the file's line end to the variable.
+    """
+    return environment.get(variable, "").rstrip("\r\n") or None
 
 
 SECRET_SETTING_NAMES = ("password", "token")
