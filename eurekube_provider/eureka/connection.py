@@ -131,6 +131,7 @@ class Connection:
         if user is None and found:
             ((user, url_password),) = found
             password = url_password or password or ""  # the URL may name the user alone
+        user, password, token = map(_without_line_end, (user, password, token))
         if user and token:
             raise ConfigurationError("Eureka takes a user and password or a bearer token, not both: set one")
         if token and not (token.isascii() and token.isprintable()):
@@ -201,15 +202,7 @@ def setting_from_environment(
     variable = f"{prefix}{name.upper().replace('-', '_')}"
     if name in SECRET_SETTING_NAMES and environment.get(f"{variable}_FILE"):
         return read_secret(environment[f"{variable}_FILE"], f"{variable}_FILE")
-    return one_line_from_environment(variable, environment)
-
-
-def one_line_from_environment(variable: str, environment: Mapping[str, str]) -> str | None:
-    """Return a variable's text without its line end; None where it is empty.
-
-    A Secret that was made from a file gives the file's line end to the variable.
-    """
-    return environment.get(variable, "").rstrip("\r\n") or None
+    return environment.get(variable) or None
 
 
 SECRET_SETTING_NAMES = ("password", "token")
@@ -274,6 +267,11 @@ def _split_zone(text: str) -> tuple[str, str]:
     """Return the zone of a service URL given as ``zone=URL``, and the URL; an empty zone for none."""
     name, separator, rest = text.partition("=")
     return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
+
+
+def _without_line_end(text: str | None) -> str | None:
+    """Return a user, password or token without its line end, which a Secret has that was made from a file."""
+    return text.rstrip("\r\n") if text else text
 
 
 def _is_proxy_url(url: str) -> bool:

@@ -19,7 +19,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION_NAME, ROUTED_ADVERTISE_KINDS, Advertise
-from eurekube_provider.eureka.connection import SECRET_SETTING_NAMES, Connection, one_line_from_environment
+from eurekube_provider.eureka.connection import SECRET_SETTING_NAMES, Connection
 from eurekube_provider.kube.elector import ElectionTiming
 from eurekube_provider.operator.options import (
     BOOL_TYPE,
@@ -377,7 +377,7 @@ def load_settings(
 
     def find_secret(name: str) -> SourcedText | str | None:
         named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
-        plain = one_line_from_environment(environment_variable_name(name), environment)
+        plain = environment.get(environment_variable_name(name)) or None
         if named and named.text:
             return named
         return plain if named or plain else by_file
