@@ -195,8 +195,9 @@ def clear_overrides(
 ) -> list[StatusByServer]:
     """Clear each instance's override on every server, and read the result.
 
-    An instance that registered as DOWN meanwhile shows DOWN even over an override, and stays so; any other is
-    UP at once. An instance that the operator itself put out of service for a drain is left alone.
+    An instance that registered as DOWN meanwhile shows DOWN even over another override, and stays so; any
+    other is UP at once, also where the override is DOWN: a server would keep that status for good. An
+    instance that the operator itself put out of service for a drain is left alone.
 
     Servers tell each other of an override a moment later, and a busy one may tell of the override, or of the
     status that it gave, after it was cleared. So with several servers the override is read, and cleared
@@ -246,8 +247,9 @@ def _clear_override(
     ]
     if not out or any(found.is_leaving for found in held):
         return False
-    # The one that holds when the override is gone, as far as that is known.
-    said = (one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP))
+    # The one that holds when the override is gone, as far as that is known: not the override's own.
+    hidden = {Status.OUT_OF_SERVICE, Status.UP, *(one.overridden_status for one in out)}
+    said = (one.status for one in held if one.status not in hidden)
     Writer(peers).clear_status_everywhere(instance, out, next(said, Status.UP))
     return True
 

@@ -658,6 +658,27 @@ def judge_missing_stack_registration(
     )
 
 
+def is_held_in_another_region(record: InstanceRecord, servers: ServerAnswers, missed: Instance) -> bool:
+    """Return whether the servers show the very version whose renewal all of them missed, and none has
+    accepted one.
+
+    A server that reads other regions (``remote-region-urls-with-name``) shows what those hold by an uncached
+    read and in its lists, and answers its renewal with 404. A registration here would stay when the one there
+    is removed. An UNKNOWN of the servers' own is missed by renewals, too, see
+    :func:`give_cleared_status_back`.
+
+    Source: InstanceResource and AbstractInstanceRegistry.getInstanceByAppAndId of Netflix/eureka.
+    """
+    shown = servers.held_by_url.values()
+    return (
+        bool(shown)
+        and not record.renewed_at_by_url
+        and servers.most_servers_at_one_url == 1
+        and missed.status is not Status.UNKNOWN
+        and all(one is not None and is_same_version(one, missed) for one in shown)
+    )
+
+
 def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: bool = False) -> tuple[str, ...]:
     """Return the servers at which an instance was removed that others still hold.
 

@@ -88,11 +88,12 @@ class ZooKeeperConnection:
             if str(get_setting(name) or "auto") != "auto":
                 raise ConfigurationError(f"a ZooKeeper has no {name}, which is about Eureka: leave it out")
         found = _parse_url(str(get_setting("url")))
+        password = str(get_setting("password") or "").rstrip("\r\n") or None  # a file's line end
         if get_setting("user"):
-            found = replace(found, user=get_setting("user"), password=get_setting("password") or None)
+            found = replace(found, user=get_setting("user"), password=password)
         elif not found.password:  # the URL may name the user alone
-            found = replace(found, password=get_setting("password") or None)
-        if get_setting("password") and not found.user:
+            found = replace(found, password=password)
+        if password and not found.user:
             raise ConfigurationError("ZooKeeper's digest authentication needs a user beside the password")
         files: dict[str, Any] = {
             name.replace("-", "_"): Path(one) for name in _FILE_SETTINGS if (one := get_setting(name))

@@ -93,6 +93,23 @@ def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: s
     assert [set(one.statuses.values()) for one in standings] == [{Status.DOWN}, {Status.OUT_OF_SERVICE}]
 
 
+def test_a_down_that_somebody_set_is_taken_off(single: Servers, app: str) -> None:
+    """A DOWN that a person set over an instance is gone after an undrain: a server would keep it for good,
+    whatever a renewal says.
+    """
+    peers = Peers(Connection(tuple(single.eureka_urls)))
+    one = rating(app)
+    for peer in peers.peers:
+        peer.register(one)
+        peer.set_status(one, Status.DOWN)
+    (standing,) = clear_overrides(peers, [one])
+    assert all(peer.renew(one) for peer in peers.peers)
+    (held, _) = peers.read_everywhere(*one.key)
+    peers.close()
+    assert set(standing.statuses.values()) == {Status.UP}
+    assert {each and each.status for each in held.values()} == {Status.UP}
+
+
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT], ids=lambda one: one.name)
 def test_an_undrain_that_ends_between_its_two_requests(
     single: Servers, app: str, ended_by: signal.Signals

@@ -307,17 +307,43 @@ def test_the_page_about_another_eureka_gives_the_operator_both(tmp_path: Path) -
         ("install.yaml", install_manifest()),
     ):
         (by_kubectl / name).write_text(text)
-    kubectl = find_kubectl()
-    assert kubectl is not None
-    done = subprocess.run([kubectl, "kustomize", by_kubectl], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
     for each in (
         settings_of(objects, by_helm),
-        settings_of(objects_of(done.stdout), tmp_path),
+        settings_of(objects_of(kustomized(by_kubectl)), tmp_path),
         load_settings({"config": str(by_kubectl / "operator.yaml"), "eureka_url": "http://e/eureka"}, {}),
     ):
         assert each.connections["new"].service_urls == ("https://eureka-new.example.com/eureka",)
         assert set(each.connections) == {"default", "new"}
+
+
+def test_the_page_about_passwords_names_the_secret_for_helm_and_kubectl(tmp_path: Path) -> None:
+    """With docs/guides/security.md the operator's container reads user and password from the Secret that the
+    page makes, whoever installed it.
+    """
+    page = ROOT / "docs" / "guides" / "security.md"
+    values, kustomization = (block.text for block in find_code_blocks(page) if block.language == "yaml")
+    (tmp_path / "kustomization.yaml").write_text(kustomization)
+    (tmp_path / "install.yaml").write_text(install_manifest())
+    for objects in (
+        chart_objects({**PLAIN, **yaml.safe_load(values)}, tmp_path),
+        objects_of(kustomized(tmp_path)),
+    ):
+        (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        references = {
+            each["name"]: each.get("valueFrom", {}).get("secretKeyRef") for each in container["env"]
+        }
+        assert references["EUREKA_USER"] == {"name": "eureka", "key": "username"}
+        assert references["EUREKA_PASSWORD"] == {"name": "eureka", "key": "password"}
+
+
+def kustomized(folder: Path) -> str:
+    """Return what kubectl makes of a folder with a kustomization."""
+    kubectl = find_kubectl()
+    assert kubectl is not None
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_values_of_the_page_about_a_shared_cluster_serve(tmp_path: Path) -> None:

@@ -48,10 +48,12 @@ class RenewedStackRegistrations:
         self._lock = threading.Lock()
         self._suggested: dict[InstanceKey, Instance] = {}  # by a list; the most urgent first
         self._restoring: set[InstanceKey] = set()  # what a server forgot, and could not be restored yet
+        self._elsewhere: set[InstanceKey] = set()  # what servers show of another region, and do not hold
 
     def stand_by(self) -> None:
         """Forget all registrations, since another replica renews them."""
         self._restoring.clear()
+        self._elsewhere.clear()
         with self._lock:
             self._suggested = {}
 
@@ -134,6 +136,10 @@ class RenewedStackRegistrations:
             record, servers, self._ownership, now, self._do_servers_share_instances
         )
         if verdict is InstanceVerdict.REGISTERED and found is not None:
+            if found.key in self._elsewhere and not self._peers.renew(found):
+                self._table.store_dropped_registration(found)  # asked again after a while
+                return
+            self._elsewhere.discard(found.key)
             self._table.forget_dropped_registration(found.key)
             _log.info(
                 "renewing a stack's registration that was found in Eureka, from now on",
@@ -161,7 +167,10 @@ class RenewedStackRegistrations:
             answered = self._restarts.detect_restarts_of_all()
             reads = self._read_everywhere([instance.key], ends_with_restart=True)
             verdict, servers = self._judge_missing_registration(instance, reads, answered)
-            if verdict is InstanceVerdict.FORGOTTEN:
+            record = self._table.copy_record(instance.key)
+            if rules.is_held_in_another_region(record, servers, instance) and not self._peers.renew(instance):
+                self._leave_to_its_region(instance)
+            elif verdict is InstanceVerdict.FORGOTTEN:
                 self._restoring.add(instance.key)
                 self._restore(instance, servers.newest)
                 self._restoring.discard(instance.key)
@@ -186,6 +195,15 @@ class RenewedStackRegistrations:
         except LeadershipLost:
             # The next renewal finds it missing again: it is restored as soon as this replica may write.
             self._renewals.add(instance, just_registered=True)
+
+    def _leave_to_its_region(self, instance: Instance) -> None:
+        self._elsewhere.add(instance.key)
+        _log.warning(
+            "not renewing a stack's registration that Eureka shows and does not hold, as that of another "
+            "region: give the operators of the regions different names, and the stack the name of its own",
+            extra=_log_fields(instance),
+        )
+        self._table.store_dropped_registration(instance)
 
     def _restore(self, instance: Instance, held: Instance | None) -> None:
         up_again = rules.give_cleared_status_back(held)

@@ -42,6 +42,30 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
         assert {held.status for held in servers.holding().values()} == {expected}
 
 
+@pytest.mark.parametrize(
+    ("set_over_it", "says", "expected"),
+    [
+        ("DOWN", "UP", "UP"),
+        ("STARTING", "UP", "UP"),
+        ("DOWN", "STARTING", "STARTING"),
+        ("UP", "DOWN", "DOWN"),
+    ],
+)
+def test_undrain_clears_whatever_somebody_set(
+    servers: Servers, set_over_it: str, says: str, expected: str
+) -> None:
+    """A DOWN or STARTING that somebody set is not taken for what the application says: it would stay."""
+    one = replace(ONE, metadata={}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    servers.everywhere(one)
+    for peer in servers.peers.peers:
+        peer.set_status(one, Status(set_over_it))
+    if says != "UP":
+        changed_ms = servers.cluster.clock.now_ms + 1
+        servers.everywhere(replace(one, status=Status(says), last_dirty_timestamp_ms=changed_ms))
+    clear_overrides(servers.peers, [one])
+    assert {(held.status, held.overridden) for held in servers.holding().values()} == {(expected, "UNKNOWN")}
+
+
 @pytest.mark.parametrize("metadata", [{}, ONE.metadata])
 def test_a_self_registered_out_of_service_is_put_back_on_request(
     servers: Servers, metadata: dict[str, str]

@@ -236,6 +236,13 @@ def test_nothing_shows_a_secret() -> None:
     assert SECRET not in repr(result)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_secret_from_a_file_has_its_line_end(end: str) -> None:
+    """The line end of a Secret that was made from a file belongs to neither password nor token."""
+    assert default(settings(EUREKA_USER="ann", EUREKA_PASSWORD=f" {SECRET}{end}")).password == f" {SECRET}"
+    assert default(settings(EUREKA_TOKEN=f"{SECRET}{end}")).token == SECRET
+
+
 @pytest.mark.parametrize(
     ("pairs", "source", "target", "expected"),
     [

@@ -42,6 +42,13 @@ def test_the_configuration_wins_over_the_environment() -> None:
     assert (made.service_urls, made.user, made.password) == ((URL,), "us", SECRET)
 
 
+def test_a_line_end_is_no_part_of_a_credential() -> None:
+    """A variable or value that was filled from a file has the file's line end."""
+    environment = {"EUREKA_URL": URL, "EUREKA_USER": "us\n", "EUREKA_PASSWORD": f"{SECRET}\r\n"}
+    for made in (connection(environment=environment), connection(url=URL, user="us", password=f"{SECRET}\n")):
+        assert (made.user, made.password) == ("us", SECRET)
+
+
 def test_a_named_connection_has_its_own_fields_only() -> None:
     """The default connection's credentials are never sent to another Eureka."""
     named = {"eu": {"url": OTHER, "user": "bridge"}}

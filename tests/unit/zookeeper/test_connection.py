@@ -46,7 +46,7 @@ def test_credentials_are_never_shown() -> None:
     [
         ({}, ("eureka", None)),
         ({"password": "p"}, ("eureka", "p")),
-        ({"user": "ops", "password": "p"}, ("ops", "p")),
+        ({"user": "ops", "password": "p\n"}, ("ops", "p")),
     ],
 )
 def test_a_password_belongs_to_the_user_in_the_url(

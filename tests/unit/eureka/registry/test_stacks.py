@@ -193,3 +193,35 @@ def test_a_registration_by_a_clock_that_is_behind_is_renewed(
     servers.held[place][again.key] = again
     monkeypatch.setattr(windows, "LIST_LAG_SECONDS", -1.0)
     assert renewed_after(registry, again, instance("shared")) == ({"vm"} if place == 0 else set())
+
+
+class OfAnotherRegion(Holding):
+    """Two servers that show what they do not hold, as they do with ``remote-region-urls-with-name``."""
+
+    do_they_hold_it = False
+
+    def _renew(self, number: int, one: Instance) -> bool:
+        return super()._renew(number, one) and self.do_they_hold_it
+
+
+def test_what_another_region_holds_is_not_registered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registration that servers show, and do not hold, is left to its region: registered here it would stay
+    when it is removed there. Once a server holds it, it is renewed.
+    """
+    theirs = of_a_stack("vm")
+    servers = OfAnotherRegion(theirs)
+    registered: list[Instance] = []
+    for peer in servers.peers:
+        monkeypatch.setattr(peer, "register", registered.append)
+    registry = servers.registry()
+    assert renewed_after(registry, theirs) == {"vm"}
+    registry.repair.instances_missing([theirs], None)
+    passed, began = 0.0, servers.table.clock()
+    servers.table.clock = lambda: began + passed
+    for _ in range(3):
+        passed += 60.0
+        assert renewed_after(registry, theirs) == set()
+    servers.do_they_hold_it = True
+    passed += 60.0
+    assert renewed_after(registry, theirs) == {"vm"}
+    assert registered == []
