@@ -325,7 +325,7 @@ def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
         list_objects_by_name(access, PODS, "a", "shop")
 
 
-@pytest.mark.parametrize("answer", [b"", b"null", b'{"message": "log in"}', b'{"items": []}'])
+@pytest.mark.parametrize("answer", [b"", b'{"message": "log in"}', b'{"items": []}'])
 def test_a_page_that_is_no_list_is_no_empty_one(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy's own answer raises, whatever it is: a copy of all objects would lose them all."""
     monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
@@ -351,5 +351,15 @@ def test_json_that_is_nested_without_end_is_no_answer(monkeypatch: pytest.Monkey
     """JSON nested too deeply for Python's parser is an error of the API, as any other is."""
     answer = Mock(status=200, data=b"[" * 100_000)
     monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: answer)
-    with pytest.raises(KubernetesError, match="something that is not JSON"):
+    with pytest.raises(KubernetesError, match="something that is no JSON object"):
         access_to("https://api").get("/version")
+
+
+@pytest.mark.parametrize("answer", [b"null", b"[]", b'"ok"', b"1"])
+def test_an_answer_that_is_no_object_is_an_error_of_the_api(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSON of another kind than an object is refused where it arrives, not where a field of it is read."""
+    monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
+    with pytest.raises(KubernetesError, match="something that is no JSON object"):
+        list_objects_by_name(access_to("https://api"), PODS, "a", "shop")
