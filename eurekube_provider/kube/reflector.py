@@ -313,7 +313,8 @@ class Reflector:
                     failures = 0
                 failures += 1
                 self._was_unavailable |= is_api_unavailable(error)
-                is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
+                # A kind that is not installed, for days.
+                is_known = self._denied == error.status_code == 404 and not self.is_synced
                 if error.status_code in _DENIAL_STATUS_CODES:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
                     self._record_denial(error.status_code)
