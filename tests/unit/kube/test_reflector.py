@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -402,6 +403,27 @@ def test_a_watch_that_goes_on_is_current_when_it_has_settled(
     copy.start()
     awaited(lambda: len(api.watches) == 2 and copy.is_current, "the second watch")
     assert len(api.lists) == 1
+
+
+def test_a_copy_is_not_current_after_a_suspension(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wakes up after minutes has heard nothing meanwhile: the watch may have broken unnoticed, until
+    it brings something again.
+    """
+    asleep = [0.0]
+    monkeypatch.setattr(module, "boot_clock_seconds", lambda: time.monotonic() + asleep[0])
+    event = threading.Event()
+    api.items = [thing("a")]
+    api.scripts = [[event, {"type": "ADDED", "object": thing("b", 12)}]]
+    copy.start()
+    awaited(lambda: len(api.watches) == 1 and copy.is_current, "the watch")
+    asleep[0] = 300.0
+    copy.retry_now()
+    assert (copy.is_current, copy.is_usable_by_new_leader) == (False, False)
+    event.set()
+    awaited(lambda: copy.is_usable_by_new_leader, "the next event")
+    assert copy.names == ["a", "b"]
 
 
 def test_bookmarks_carry_on(api: Api, copy: Copy) -> None:
