@@ -287,11 +287,12 @@ class KubeAccess:
             answer = json.loads(data) if data else {}
         except (ValueError, RecursionError):
             answer = None
-        if not isinstance(answer, dict):
+        is_resource = path.startswith(("/api/", "/apis/"))
+        if not isinstance(answer, dict) or (is_resource and not answer.keys() & {"kind", "metadata"}):
+            # Without a status code: the API server itself is away, and something else answers.
             raise KubernetesError(
-                f"{method} {path}: {self.server} answered {response.status} with something that is no JSON "
-                "object: is this a Kubernetes API?",
-                status_code=response.status,
+                f"{method} {path}: {self.server} answered {response.status} with something that is no object "
+                "of Kubernetes: is this a Kubernetes API?"
             )
         return answer
 
