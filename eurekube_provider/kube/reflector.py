@@ -152,8 +152,8 @@ class Reflector:
         """True if the copy shows the present objects: it was listed, and a watch has followed since.
 
         The reflector notices a server that has vanished after 30 s, and a watch that a proxy holds open
-        without a server behind it after :data:`LONGEST_WATCH_SILENCE_SECONDS`. A process that was suspended
-        for as long has heard nothing meanwhile, though its watch may seem to be open.
+        without a server behind it after :data:`LONGEST_WATCH_SILENCE_SECONDS`. After a suspension
+        of the machine, which stops the watch's time-out as well, it waits for the next event.
         """
         current_from, silence = self._current_from, boot_clock_seconds() - self._heard_at
         return (

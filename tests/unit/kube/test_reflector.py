@@ -408,8 +408,8 @@ def test_a_watch_that_goes_on_is_current_when_it_has_settled(
 def test_a_copy_is_not_current_after_a_suspension(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever wakes up after minutes has heard nothing meanwhile: the watch may have broken unnoticed, until
-    it brings something again.
+    """On a machine that wakes up after minutes nothing was heard meanwhile, and the watch's time-out did not
+    go on: it may have broken unnoticed, until it brings something again.
     """
     asleep = [0.0]
     monkeypatch.setattr(module, "boot_clock_seconds", lambda: time.monotonic() + asleep[0])
