@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.request import getproxies
 
@@ -46,6 +46,9 @@ PAGE_SIZE_OF_LARGE_OBJECTS = 50
 
 _LARGEST_ANSWER_BYTES = 512 * 2**20
 """The most bytes of an answer that are read: a page of objects of 1 MiB, hardly more than etcd accepts."""
+
+LONGEST_EVENT_BYTES = 64 * 2**20
+"""The most bytes of one event of a watch: many times the 1.5 MiB of the largest object that etcd accepts."""
 
 MERGE_PATCH_TYPE = "application/merge-patch+json"
 APPLY_PATCH_TYPE = "application/apply-patch+yaml"
@@ -248,7 +251,7 @@ class KubeAccess:
         query = {**(query or {}), "limit": str(page_size)}
         while True:
             page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
-            if not isinstance(page, dict) or not {"items", "metadata"} <= page.keys():
+            if not {"items", "metadata"} <= page.keys():
                 raise _no_list_error(path, self)
             yield page
             token = (page["metadata"] or {}).get("continue")
@@ -281,13 +284,17 @@ class KubeAccess:
         if response.status >= 300:
             raise _error_from_answer(method, path, response.status, self._without_token(data))
         try:
-            return cast("dict[str, Any]", json.loads(data)) if data else {}
+            answer = json.loads(data) if data else {}
         except (ValueError, RecursionError):
+            answer = None
+        is_resource = path.startswith(("/api/", "/apis/"))
+        if not isinstance(answer, dict) or (is_resource and not answer.keys() & {"kind", "metadata"}):
+            # Without a status code: the API server itself is away, and something else answers.
             raise KubernetesError(
-                f"{method} {path}: {self.server} answered {response.status} with something that is not "
-                "JSON: is this a Kubernetes API?",
-                status_code=response.status,
-            ) from None
+                f"{method} {path}: {self.server} answered {response.status} with something that is no object "
+                "of Kubernetes: is this a Kubernetes API?"
+            )
+        return answer
 
     def watch(
         self,
@@ -309,12 +316,18 @@ class KubeAccess:
                 data = self._without_token(response.data)
                 raise _error_from_answer("watch", path, response.status, data)
             on_open()
-            rest = b""
+            rest = bytearray()
             for chunk in response.stream(65536, decode_content=True):
-                *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+                rest += chunk
+                *lines, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
                 for line in lines:
                     if line:
                         yield json.loads(line)
+                if len(rest) > LONGEST_EVENT_BYTES:
+                    raise KubernetesError(
+                        f"watch {path}: {self.server} sends an event of more than"
+                        f" {LONGEST_EVENT_BYTES // 2**20} MiB, and so much is not read"
+                    )
         except urllib3.exceptions.HTTPError as error:
             raise KubernetesError(f"watch {path}: the connection to {self.server} broke ({error})") from None
         except ValueError as error:

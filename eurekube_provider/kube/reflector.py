@@ -9,6 +9,7 @@ is asked again with a jittered back-off.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -21,6 +22,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of_started_thread
 from eurekube_provider.core.objects import key_of, resource_version
 from eurekube_provider.kube.access import PAGE_SIZE, ApiResource, KubeAccess, is_api_unavailable
 from eurekube_provider.runtime.backoff import backoff_seconds
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +119,7 @@ class Reflector:
         self.is_current_since_retry = False
         """True if the copy was current at the last :meth:`retry_now`, or has been listed since."""
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
+        self._heard_at = -math.inf  # when the watch was opened or last brought an event, by the boot clock
         self.failure: KubernetesError | None = None
         """The last error, for which the copy may be old; None while the watch runs."""
         self.restarts: Counter[str] = Counter()
@@ -149,10 +152,15 @@ class Reflector:
         """True if the copy shows the present objects: it was listed, and a watch has followed since.
 
         The reflector notices a server that has vanished after 30 s, and a watch that a proxy holds open
-        without a server behind it after :data:`LONGEST_WATCH_SILENCE_SECONDS`.
+        without a server behind it after :data:`LONGEST_WATCH_SILENCE_SECONDS`. After a suspension
+        of the machine, which stops the watch's time-out as well, it waits for the next event.
         """
-        current_from = self._current_from
-        return current_from is not None and time.monotonic() >= current_from
+        current_from, silence = self._current_from, boot_clock_seconds() - self._heard_at
+        return (
+            current_from is not None
+            and time.monotonic() >= current_from
+            and silence < LONGEST_WATCH_SILENCE_SECONDS + WATCH_SETTLE_SECONDS
+        )
 
     @property
     def is_access_denied(self) -> bool:
@@ -237,6 +245,7 @@ class Reflector:
         self._version = str(page["metadata"]["resourceVersion"])
         self._was_unavailable = False
         self.failure, self._current_from = None, time.monotonic()
+        self._heard_at = boot_clock_seconds()
         self._denied = None
         if was_asked:
             self.is_current_since_retry, self._asks_again = True, False
@@ -313,7 +322,8 @@ class Reflector:
                     failures = 0
                 failures += 1
                 self._was_unavailable |= is_api_unavailable(error)
-                is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
+                # A kind that is not installed, for days.
+                is_known = self._denied == error.status_code == 404 and not self.is_synced
                 if error.status_code in _DENIAL_STATUS_CODES:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
                     self._record_denial(error.status_code)
@@ -387,6 +397,7 @@ class Reflector:
             if event["type"] != "BOOKMARK":
                 self.apply_event(event["type"], item)
             self._version = str(item["metadata"]["resourceVersion"])
+            self._heard_at = boot_clock_seconds()
 
     def _record_denial(self, status_code: int) -> None:
         is_new = self._denied is None
@@ -398,6 +409,7 @@ class Reflector:
 
     def _on_watch_opened(self) -> None:
         self._denied = None
+        self._heard_at = boot_clock_seconds()
         if self._current_from is None:
             self._current_from = time.monotonic() + WATCH_SETTLE_SECONDS
 

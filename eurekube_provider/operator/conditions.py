@@ -43,7 +43,7 @@ it saw terminating.
 EUREKA_ERROR_REASONS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED, Reason.EUREKA_REJECTED})
 """Reasons that :func:`problem_of` gives to errors of a registry."""
 
-_EUREKA_UNREADABLE_REASONS = (Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED)
+EUREKA_UNREADABLE_REASONS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED})
 """Reasons for which Eureka's instances are not known at the moment."""
 
 _TYPES_COMPATIBLE_WITH_SYNCED = frozenset(
@@ -287,7 +287,7 @@ def _ready_condition(
             "; the operator has not read Eureka yet, and changes nothing until then; it will register "
             f"{format_count(found.desired_count)} of {found.application}",
         )
-    if any(reason in problems for reason in _EUREKA_UNREADABLE_REASONS):  # callers may find others
+    if any(reason in problems for reason in EUREKA_UNREADABLE_REASONS):  # callers may find others
         return False, _with_message_suffix(
             synced, f"; by what is known, {describe_instances(found.eureka_instances)}"
         )

@@ -24,7 +24,7 @@ from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, describe_differences
-from eurekube_provider.operator.conditions import SyncerReport
+from eurekube_provider.operator.conditions import EUREKA_UNREADABLE_REASONS, SyncerReport
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram
 
@@ -54,14 +54,15 @@ class LastReconcile:
 
     :param ended_at: Unix time at which the reconcile ended.
     :param removals_held_since: Unix time since when the brake holds removals back; None where it does not.
-    :param differing_count: number of instances that differ, including refused ones.
+    :param differing_count: number of instances that differ, including refused ones; None where they could not
+        be compared with Eureka.
     :param first_differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
     """
 
     ended_at: float
     report: SyncerReport
     removals_held_since: float | None = None
-    differing_count: int = 0
+    differing_count: int | None = None
     first_differences: tuple[Difference, ...] = ()
 
 
@@ -120,6 +121,7 @@ class ReconcileHistory:
         :param held: the removals that the brake holds back.
         """
         now = time.time()
+        is_compared = plan is not None and not report.problems.keys() & EUREKA_UNREADABLE_REASONS
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = PlanOutcome((), ()) if outcome is None else outcome
         rest = _remaining_differences(plan, outcome, held.problem.message if held else "")
@@ -149,7 +151,7 @@ class ReconcileHistory:
                 ended_at=now,
                 report=report,
                 removals_held_since=now - held.held_seconds if held else None,
-                differing_count=len(rest),
+                differing_count=len(rest) if is_compared else None,
                 first_differences=tuple(rest[:MOST_KEPT_DIFFERENCES]),
             )
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import LONGEST_STOP_DELAY_SECONDS
 from eurekube_provider.kube.reflector import DENIAL_SETTLE_SECONDS
 from eurekube_provider.operator import selfcheck
-from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
+from eurekube_provider.operator.blind_renewals import LeaseWatch, RenewalsWithoutKubernetes
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.derived_syncers import DerivedSyncerController
 from eurekube_provider.operator.drain_check import DrainCheck
@@ -158,6 +158,7 @@ class _OperatorParts:
 
     :ivar parts_in_start_order: all parts, in the order of the start.
     :ivar main_task: reconciles until the operator is asked to stop, or once.
+    :ivar on_unread: see :func:`wait_until_read`.
     """
 
     parts_in_start_order: tuple[OperatorPart, ...]
@@ -165,14 +166,14 @@ class _OperatorParts:
     sources: ClusterCache
     registries: Mapping[str, Registry]
     duplicates: DuplicateOperatorCheck | None
-    blind: RenewalsWithoutKubernetes | None
+    on_unread: Callable[[Collection[KubernetesError]], None]
 
     def run(self, stop: threading.Event, give_up_at: float) -> None:
         """Start all parts, work, and stop all parts."""
         try:
             for part in self.parts_in_start_order:
                 part.start()
-            if wait_until_read(self.sources, self.registries, stop, give_up_at, self.blind):
+            if wait_until_read(self.sources, self.registries, stop, give_up_at, self.on_unread):
                 for part in self.parts_in_start_order:
                     part.start_once_read()
                 freeze_objects_and_collect_rarely()
@@ -217,14 +218,15 @@ def _assemble_parts(
     is_dry = run_report is not None and run_report.is_dry
     is_elected = settings.leader_elect and not is_dry
     access = (DryRunAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
+    lease = settings.lease_namespace_and_name(access.namespace)
+    lease_watch = LeaseWatch(access, lease if is_elected else None, settings.lease_duration_seconds)
     try:
-        cluster = _wait_for_cluster_identity(settings, access, stop, give_up_at, blind)
+        cluster = _wait_for_cluster_identity(settings, access, stop, give_up_at, blind, lease_watch)
     except KubernetesError:
         self_check.run_now_and_wait(LONGEST_READ_WAIT_SECONDS)
         raise
     if cluster is None:
         return None
-    lease = settings.lease_namespace_and_name(access.namespace)
     may_be_elsewhere = settings.lease_namespace is None and not access.is_in_cluster
     if run_report is not None and settings.leader_elect and may_be_elsewhere:
         try:
@@ -424,7 +426,9 @@ def _assemble_parts(
         sources=sources,
         registries=registries,
         duplicates=duplicates,
-        blind=blind,
+        on_unread=partial(blind.start_if_unread, lease=lease_watch, cluster=cluster)
+        if blind
+        else lambda _: None,
     )
 
 
@@ -577,8 +581,13 @@ def _wait_for_cluster_identity(
     stop: threading.Event,
     give_up_at: float,
     blind: RenewalsWithoutKubernetes | None,
+    lease_watch: LeaseWatch,
 ) -> Cluster | None:
-    """Return the cluster's identity, however late the API server answers; None when asked to stop."""
+    """Return the cluster's identity, however late the API server answers; None when asked to stop.
+
+    :raises KubernetesError: the API server denies it, and the process, which does not know the cluster's
+        name, could renew nothing meanwhile.
+    """
     answered = threading.Event()
     if blind:
         blind.start_if_api_is_silent(answered)
@@ -588,7 +597,9 @@ def _wait_for_cluster_identity(
             uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
             answered.set()
         except KubernetesError as error:
-            if is_api_unavailable(error):
+            if not is_api_unavailable(error):
+                answered.set()
+            else:
                 settles_at = time.monotonic() + API_RETRY_SECONDS + DENIAL_SETTLE_SECONDS
             if error.status_code in (401, 403) and time.monotonic() >= settles_at:
                 needed = (
@@ -597,11 +608,13 @@ def _wait_for_cluster_identity(
                     else "the operator must be allowed to get the namespace kube-system, whose UID tells"
                     " clusters apart"
                 )
-                raise KubernetesError(f"{error}; {needed}", status_code=error.status_code) from None
+                error = KubernetesError(f"{error}; {needed}", status_code=error.status_code)
+                if blind is None or settings.cluster_name is None:
+                    raise error from None
             if time.monotonic() > give_up_at:
                 raise
             if blind:
-                blind.start()
+                blind.start_if_unread([error], lease_watch)
             _log.warning(
                 "failed to reach the Kubernetes API, retrying before the start: nothing is changed until "
                 "then",
@@ -619,7 +632,7 @@ def wait_until_read(
     registries: Mapping[str, Registry],
     stop: threading.Event,
     give_up_at: float,
-    blind: RenewalsWithoutKubernetes | None = None,
+    on_unread: Callable[[Collection[KubernetesError]], None] = lambda _: None,
 ) -> bool:
     """Wait until the cluster's objects are complete and each Eureka was asked; return False when asked to
     stop.
@@ -629,7 +642,7 @@ def wait_until_read(
     a single namespace that the operator may not read. A single pass (a finite ``give_up_at``) needs all
     answers.
 
-    :param blind: renewals to start if the Kubernetes API stops answering meanwhile.
+    :param on_unread: called again and again with the errors for which the cluster cannot be read.
     :raises EurekubeError: something could not be read in time.
     """
     waited = 0.0
@@ -648,8 +661,8 @@ def wait_until_read(
             return False
         if len(unread) < len(registries):
             read_seconds += 0.02
-        if blind and not is_known and any(map(is_api_unavailable, sources.failures.values())):
-            blind.start()
+        if not is_known:
+            on_unread(sources.failures.values())
         waited += 0.02
         if waited >= _SECONDS_BETWEEN_UNREAD_WARNINGS or time.monotonic() > give_up_at:
             waited = 0.0

@@ -278,6 +278,11 @@ class ClusterCache:
         return {name: failure for name, group in self._all.items() if (failure := group.failure)}
 
     @property
+    def watches_failing(self) -> dict[str, bool]:
+        """For each kind of objects that is always watched: whether it cannot be read at the moment."""
+        return {name: group.failure is not None for name, group in self._groups.items()}
+
+    @property
     def watch_restart_counts(self) -> dict[tuple[str, str], int]:
         """Number of watch restarts, by kind and reason; see :attr:`Reflector.restarts`."""
         return {

@@ -34,7 +34,7 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.self_registered import to_status_entries
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, SYNCERS, KubeAccess
-from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.kube.events import REPEAT_SUPPRESSION_SECONDS, EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import (
     LONGEST_STOP_DELAY_SECONDS,
     LONGEST_WAIT_FOR_URGENT_SECONDS,
@@ -425,7 +425,8 @@ class StatusPublisher:
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
         self._statuses = statuses
-        self._cut_off: set[SyncerKey] = set()
+        self._cut_off: dict[SyncerKey, float] = {}
+        """When the last Event on a Eureka that does not answer was recorded, by the monotonic clock."""
 
     def publish_reconcile(
         self, syncer: Mapping[str, Any], report: SyncerReport, outcome: PlanOutcome, seconds: float
@@ -458,14 +459,19 @@ class StatusPublisher:
 
     def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
         """Queue a syncer's status and Events for writing."""
-        key = key_of(syncer)
+        key, now = key_of(syncer), time.monotonic()
+        is_repeated = now - self._cut_off.get(key, -math.inf) < REPEAT_SUPPRESSION_SECONDS
         for reason, problem in report.problems.items():
+            # The sentences on one outage differ: by server, and by since when none answers.
+            if reason == Reason.EUREKA_UNREACHABLE and is_repeated:
+                continue
             if reason not in _REASONS_WITHOUT_EVENT:
                 self._events.record(syncer, EventType.WARNING, reason, problem.text)
         if Reason.EUREKA_UNREACHABLE in report.problems:
-            self._cut_off.add(key)
+            if not is_repeated:
+                self._cut_off[key] = now
         elif key in self._cut_off:
-            self._cut_off.discard(key)
+            del self._cut_off[key]
             self._events.record(
                 syncer, EventType.NORMAL, SyncerEvent.EUREKA_REACHABLE, "Eureka answers again"
             )
@@ -483,7 +489,7 @@ class StatusPublisher:
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""
         self._statuses.forget(key)
-        self._cut_off.discard(key)
+        self._cut_off.pop(key, None)
 
     def on_leadership_lost(self) -> None:
         """Forget all reports: another replica reports from now on."""

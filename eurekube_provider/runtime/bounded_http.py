@@ -33,6 +33,11 @@ A large registry over a slow network takes that long, and an operator that canno
 instances that it renews.
 """
 
+LONGEST_CONNECTION_SECONDS = 300.0
+"""Seconds after which a connection is replaced: a host's name may lead to another server by then, while the
+former one goes on answering. Eureka's Java client connects again after 20 minutes.
+"""
+
 
 class AnswerTooSlow(Exception):
     """The error for an answer that began and did not end in time.
@@ -127,7 +132,8 @@ class _BoundedResponse(FinalResponse):
 
 class BoundedConnection(urllib3.connection.HTTPConnection):
     """A connection whose answers have a deadline and a bound. It sends a request's head and body in one
-    piece, so that the server wakes up once for it.
+    piece, so that the server wakes up once for it. It connects again after
+    :data:`LONGEST_CONNECTION_SECONDS`, unless that fails, as while no name can be resolved.
 
     :cvar most_bytes: the size of the largest answer, head and body, as it is sent.
     """
@@ -135,10 +141,29 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
     most_bytes: ClassVar[int]
     _is_answer_bounded = True
     _collected: list[bytes] | None = None
+    _connected_at = 0.0
+
+    def connect(self) -> None:
+        """Connect to where the host's name leads now."""
+        super().connect()
+        self._connected_at = time.monotonic()
+
+    def _connect_again(self) -> None:
+        """Replace the socket of an idle connection by a new one; keep it if that fails."""
+        former, self.sock = self.sock, None
+        try:
+            self.connect()
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError):
+            former, self.sock = self.sock, former
+            self._connected_at = time.monotonic()
+        if former is not None:
+            former.close()
 
     def request(self, *arguments: Any, preload_content: bool = True, **options: Any) -> None:
         """Send one request, and note if its answer is bounded: one that is read piece by piece is not."""
         self._is_answer_bounded = preload_content
+        if self.sock is not None and time.monotonic() - self._connected_at >= LONGEST_CONNECTION_SECONDS:
+            self._connect_again()
         held = self._collected = []
         try:
             super().request(*arguments, preload_content=preload_content, **options)

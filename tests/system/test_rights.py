@@ -85,11 +85,12 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def start(account: Account, start_operator: StartOperator) -> Callable[[], Operator]:
+def start(account: Account, start_operator: StartOperator) -> Callable[..., Operator]:
     """Return a function that starts operators with the account's rights."""
 
-    def start() -> Operator:
+    def start(*, ready: bool = True) -> Operator:
         return start_operator(
+            ready=ready,
             KUBECONFIG=str(account.kubeconfig),
             WATCH_NAMESPACE=f"{LOST},{SERVED}",
             GATE_NAMESPACE=SERVED,
@@ -320,6 +321,40 @@ def test_each_verb_that_is_taken_away_is_named_by_a_check(
 def renewals(eureka: Peers, application: str) -> dict[str, float]:
     """Return the time of each instance's last renewal."""
     return {one.instance_id: renewed_at(eureka, one) for one in instances(eureka, application)}
+
+
+def test_a_start_without_rights_costs_no_registration(
+    cluster: Cluster, account: Account, eureka: Peers, start: Callable[..., Operator]
+) -> None:
+    """An operator whose ClusterRole was lost while it did not run renews the cluster's instances, says so,
+    and leads once it has the role again.
+    """
+    app = f"{SERVED}-without"
+    first = start()
+    running(cluster, SERVED, app, 2)
+    cluster.apply_syncer(SERVED, app)
+    wait_for(lambda: len(addresses(eureka, app)) == 2, "two instances", PATIENCE_SECONDS)
+    first.process.kill()
+    held = {one.key: one.last_dirty_timestamp_ms for one in instances(eureka, app)}
+    try:
+        cluster.delete(CLUSTER_ROLE_BINDINGS, "rights")
+        wait_for(lambda: "get namespaces kube-system" in missing(account), "the loss")
+        before = renewals(eureka, app)
+        second = start(ready=False)
+        wait_for(lambda: "renewing the cluster's instances" in second.text(), "renewals", PATIENCE_SECONDS)
+        wait_for(
+            lambda: all(at > before[key] for key, at in renewals(eureka, app).items()),
+            "a renewal of each",
+            PATIENCE_SECONDS,
+        )
+        assert second.process.poll() is None
+        assert "must be allowed to get the namespace kube-system" in second.text()
+    finally:
+        account.set_rights(CLUSTER_RULES)
+    wait_for(lambda: "became the leader" in second.text(), "a leader", PATIENCE_SECONDS)
+    assert held == {one.key: one.last_dirty_timestamp_ms for one in instances(eureka, app)}
+    cluster.delete(SYNCERS, app, SERVED)
+    wait_for(lambda: cluster.get(SYNCERS, app, SERVED) is None, "its end", PATIENCE_SECONDS)
 
 
 def test_a_namespace_that_is_lost_does_not_stop_the_others(

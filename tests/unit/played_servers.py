@@ -70,7 +70,7 @@ class PlayedServers:
         parts = path.split("/")
         if path == "/apis/eurekube.io/v1alpha1":
             kinds = {"eurekasyncers", "eurekamirrors"} - self.unknown
-            return {"resources": [{"name": one} for one in sorted(kinds)]}
+            return {"kind": "APIResourceList", "resources": [{"name": one} for one in sorted(kinds)]}
         if parts[-1] in self.unknown:
             return None
         if path.endswith("/namespaces/kube-system"):

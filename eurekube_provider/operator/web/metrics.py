@@ -72,9 +72,10 @@ _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
         "eurekube_registered_instances": "Instances of a syncer that are in Eureka, as far as known. Label"
         " syncer: 1 series a syncer.",
         "eurekube_refused_instances": "Instances that were left alone: they belong to somebody else, or"
-        " registered themselves. Label syncer: 1 series a syncer.",
+        " registered themselves; absent while Eureka cannot be read. Label syncer: at most 1 series each.",
         "eurekube_drifted_instances": "Instances that still differed from Eureka after a syncer's last"
-        " reconcile, without the refused ones. Label syncer: 1 series a syncer.",
+        " reconcile, without the refused ones; absent while Eureka cannot be read. Label syncer: at most 1 "
+        "series each.",
         "eurekube_braked": "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
         "eurekube_last_success_timestamp_seconds": "Unix time of a syncer's last reconcile after which"
         " nothing differed; a syncer that needs none is not reconciled. Label syncer: at most 1 series a "
@@ -119,6 +120,10 @@ _HELP_TEXTS: Mapping[tuple[MetricKind, Labels], Mapping[str, str]] = {
     ("gauge", ("url",)): {
         "eurekube_peer_up": "1 if a Eureka server answered the last request, 0 if not, or with 5xx, 401 or"
         " 403. Label url: 1 series a server.",
+    },
+    ("gauge", ("resource",)): {
+        "eurekube_watch_failing": "1 while objects of a kind cannot be read, for want of a right or of an"
+        " answer: the last copy is kept, and changes are not seen. Label resource: at most 4 series.",
     },
     ("counter", ("resource", "reason")): {
         "eurekube_watch_restarts_total": "Watches of the Kubernetes API that began again, by reason: ended"
@@ -206,6 +211,10 @@ class OperatorCollector(Collector):
         stuck = sum(bool(loop.problem_sentence) for loop in operator.liveness())
         yield _metric_with_samples("eurekube_stuck_loops", {(): float(stuck)})
         yield _metric_with_samples(
+            "eurekube_watch_failing",
+            {(kind,): float(fails) for kind, fails in operator.sources.watches_failing.items()},
+        )
+        yield _metric_with_samples(
             "eurekube_watch_restarts_total",
             {labels: float(count) for labels, count in operator.watch_restart_counts().items()},
         )
@@ -240,6 +249,7 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
     those = (one for one in operator.sources.syncers.objects() if not is_namespace_syncer(one))
     last_reconciles = {key: history.last.get(key) for key in map(key_of, those)}
     seen = {key: last for key, last in last_reconciles.items() if last is not None}
+    compared = {key: last for key, last in seen.items() if last.differing_count is not None}
     succeeded_at = {key: at for key, at in history.last_success_times().items() if key in last_reconciles}
     return {
         "eurekube_reconcile_total": {
@@ -251,9 +261,9 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
         "eurekube_registered_instances": _samples(
             {key: operator.instances_of(key) for key in last_reconciles}, len
         ),
-        "eurekube_refused_instances": _samples(seen, lambda last: last.report.refused),
+        "eurekube_refused_instances": _samples(compared, lambda last: last.report.refused),
         "eurekube_drifted_instances": _samples(
-            seen, lambda last: max(0, last.differing_count - last.report.refused)
+            compared, lambda last: max(0, (last.differing_count or 0) - last.report.refused)
         ),
         "eurekube_braked": _samples(seen, lambda last: last.removals_held_since is not None),
         "eurekube_last_success_timestamp_seconds": _samples(succeeded_at, float),

@@ -192,7 +192,7 @@ def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
         report.problem,
         InstanceCount(report.desired),
         None,
-        last.differing_count if last else 0,
+        (last.differing_count or 0) if last else 0,
         last.first_differences if last else (),
     )
 

@@ -63,7 +63,7 @@ def answer_requests(listener: socket.socket, count: int) -> list[bytes]:
                 headers[name.lower()] = value
             file.read(int(headers.get(b"content-length", b"0")))
             found.append(line.strip() + b" " + headers[b"authorization"].strip())
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}')
     return found
 
 
@@ -325,7 +325,7 @@ def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
         list_objects_by_name(access, PODS, "a", "shop")
 
 
-@pytest.mark.parametrize("answer", [b"", b"null", b'{"message": "log in"}', b'{"items": []}'])
+@pytest.mark.parametrize("answer", [b'{"kind": "Status"}', b'{"kind": "PodList", "items": []}'])
 def test_a_page_that_is_no_list_is_no_empty_one(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy's own answer raises, whatever it is: a copy of all objects would lose them all."""
     monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
@@ -351,5 +351,18 @@ def test_json_that_is_nested_without_end_is_no_answer(monkeypatch: pytest.Monkey
     """JSON nested too deeply for Python's parser is an error of the API, as any other is."""
     answer = Mock(status=200, data=b"[" * 100_000)
     monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: answer)
-    with pytest.raises(KubernetesError, match="something that is not JSON"):
+    with pytest.raises(KubernetesError, match="something that is no object of Kubernetes"):
         access_to("https://api").get("/version")
+
+
+@pytest.mark.parametrize("answer", [b"", b"null", b"[]", b'"ok"', b"1", b"{}", b'{"message": "log in"}'])
+def test_what_is_no_object_of_kubernetes_is_an_api_that_is_away(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a gateway answers in the API server's place is refused where it arrives, for reads and writes."""
+    monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
+    with pytest.raises(KubernetesError, match="something that is no object of Kubernetes"):
+        list_objects_by_name(access_to("https://api"), PODS, "a", "shop")
+    with pytest.raises(KubernetesError, match="something that is no object of Kubernetes") as raised:
+        access_to("https://api").request("PUT", PODS.path("shop", "a"), body={})
+    assert is_api_unavailable(raised.value)

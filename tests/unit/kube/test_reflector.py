@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube import access
 from eurekube_provider.kube import reflector as module
 from eurekube_provider.kube.access import PAGE_SIZE, SERVICES, KubeAccess
 from eurekube_provider.kube.reflector import Reflector, TrimFunction
@@ -327,6 +329,18 @@ def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
     awaited(lambda: copy.names == ["a", "b", "c"], "all three")
 
 
+def test_an_event_without_end_is_given_up(api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch whose event does not end is taken up again, before it takes all memory."""
+    monkeypatch.setattr(access, "LONGEST_EVENT_BYTES", 2**20)
+    item = thing("big", 12, spec={"text": "x" * 2**19})
+    api.items = [item]
+    api.scripts = [[{"type": "ADDED", "object": item}, *[b"x" * 2**16] * 20]]
+    copy.start()
+    awaited(lambda: len(api.watches) == 2, "the next watch")
+    assert (copy.names, copy.restarts["failed"]) == (["big"], 1)
+    assert api.watches[1]["resourceVersion"] == "12"
+
+
 def test_only_what_is_kept_counts(api: Api) -> None:
     """A change that affects no kept field is not reported."""
     copy = Copy(
@@ -389,6 +403,27 @@ def test_a_watch_that_goes_on_is_current_when_it_has_settled(
     copy.start()
     awaited(lambda: len(api.watches) == 2 and copy.is_current, "the second watch")
     assert len(api.lists) == 1
+
+
+def test_a_copy_is_not_current_after_a_suspension(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that wakes up after minutes nothing was heard meanwhile, and the watch's time-out did not
+    go on: it may have broken unnoticed, until it brings something again.
+    """
+    asleep = [0.0]
+    monkeypatch.setattr(module, "boot_clock_seconds", lambda: time.monotonic() + asleep[0])
+    event = threading.Event()
+    api.items = [thing("a")]
+    api.scripts = [[event, {"type": "ADDED", "object": thing("b", 12)}]]
+    copy.start()
+    awaited(lambda: len(api.watches) == 1 and copy.is_current, "the watch")
+    asleep[0] = 300.0
+    copy.retry_now()
+    assert (copy.is_current, copy.is_usable_by_new_leader) == (False, False)
+    event.set()
+    awaited(lambda: copy.is_usable_by_new_leader, "the next event")
+    assert copy.names == ["a", "b"]
 
 
 def test_bookmarks_carry_on(api: Api, copy: Copy) -> None:
@@ -689,6 +724,20 @@ def test_a_kind_that_is_not_installed_is_one_warning(
         int(str(one.__dict__["error"]).partition("answered ")[2][:3]) for one in said if one.levelno >= 30
     ]
     assert codes == [404, 403, 403, 404]
+
+
+def test_a_kind_that_was_listed_before_is_a_warning_each_time(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A definition that was deleted freezes the copy, so that its 404 is not silent after the first one."""
+    monkeypatch.setattr(module, "LONGEST_RETRY_DELAY_SECONDS", 0.05)
+    gone = (404, b'{"message": "not found"}')
+    api.items = [thing("a")]
+    api.scripts = [[gone], [gone], [gone], []]
+    copy.start()
+    awaited(lambda: len(api.watches) == 4, "the watch that is accepted")
+    assert copy.names == ["a"]
+    assert [one.levelname for one in caplog.records] == ["WARNING"] * 3
 
 
 def test_large_objects_come_in_smaller_pages(api: Api) -> None:

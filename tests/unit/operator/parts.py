@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.mirror_conditions import MirroredServiceCounts, MirrorReport
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
-from eurekube_provider.core.plan import PlanOutcome, plan
+from eurekube_provider.core.plan import Plan, PlanOutcome, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -209,7 +209,7 @@ class PlayedOperator:
         self.instances(key, count)
         well = Problem("Synced", "all there")
         report = saying(True, well, application=application, desired=count, registered=count)
-        self.controller.history.record_reconcile(key, report)
+        self.controller.history.record_reconcile(key, report, Plan())
         self.controller.history.count_reconcile_result(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 
 import pytest
 
-from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.operator import blind_renewals
-from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
+from eurekube_provider.operator.blind_renewals import LeaseWatch, RenewalsWithoutKubernetes
 from eurekube_provider.operator.registries import REGISTRY_FACTORY_BY_CONNECTION_CLASS
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.web.http_server import Request
@@ -104,3 +106,65 @@ def test_status_and_metrics_tell_of_it(connection: MemoryConnection) -> None:
         assert "1 instance that Eureka shows as the cluster east" in page(path)
     assert page("/healthz").startswith("ok")
     started.stop()
+
+
+class Lease:
+    """An access to the Kubernetes API that reads one Lease, renewed at each reading while ``is_renewed``."""
+
+    def __init__(self) -> None:
+        self.is_renewed = True
+        self.error: KubernetesError | None = None
+        self.reads = 0
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return the Lease."""
+        assert path.endswith("/namespaces/eurekube-system/leases/eurekube-leader")
+        self.reads += self.is_renewed
+        if self.error is not None:
+            raise self.error
+        return {"spec": {"holderIdentity": "other", "renewTime": str(self.reads)}}
+
+
+def watch_of(lease: Lease, *, is_elected: bool = True) -> LeaseWatch:
+    """Return the watch of this Lease of 30 seconds, which is asked each 10 seconds."""
+    access: Any = lease
+    name = ("eurekube-system", "eurekube-leader") if is_elected else None
+    seconds = itertools.count(0.0, 10.0)
+    return LeaseWatch(access, name, 30.0, lambda: next(seconds))
+
+
+@pytest.mark.parametrize("code", [None, 403, 404])
+def test_where_the_api_refuses_nobody_renews_beside_a_leader(
+    connection: MemoryConnection, code: int | None
+) -> None:
+    """A leader lets lapse what must go, such as an address that another pod has: who was denied the cluster
+    begins once nobody renews the Lease, or nobody can.
+    """
+    started, lease, denied = blind(connection), Lease(), KubernetesError("denied", status_code=403)
+    watch = watch_of(lease)
+    for _ in range(10):
+        started.start_if_unread([denied], watch, Cluster("east", "uid"))
+    assert connection.clients == []
+    lease.is_renewed = False
+    lease.error = KubernetesError("refused", status_code=code) if code else None
+    for _ in range(3 if code else 2):
+        started.start_if_unread([denied], watch, Cluster("east", "uid"))
+    assert connection.clients == [], "it may be renewed at any moment"
+    started.start_if_unread([denied], watch, Cluster("east", "uid"))
+    wait_until(lambda: started.renewed_instance_count == 1, "renewals", 10.0)
+    assert "shows as the cluster east's are renewed" in started.status_sentence
+    started.stop()
+
+
+def test_what_may_be_read_needs_no_other_renewals(connection: MemoryConnection) -> None:
+    """Without an error nothing begins; where the API is away, and without an election, it begins at once."""
+    for errors, is_elected, begins in (
+        ([], False, False),
+        ([KubernetesError("away", status_code=503)], True, True),
+        ([KubernetesError("denied", status_code=403)], False, True),
+    ):
+        started = blind(connection, cluster_name="east")
+        started.start_if_unread(errors, watch_of(Lease(), is_elected=is_elected))
+        assert bool(connection.clients) is begins
+        started.stop()
+        wait_until(lambda: not connection.clients, "the end", 10.0)

@@ -77,7 +77,9 @@ def test_the_lease_is_released_after_all_work_and_renewals_end_last(
     assert of_registry == {"EurekaRegistry.condition", "EurekaRegistry.stop"}
 
 
-def answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -> int:
+def answers_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, *codes: int | None, cluster_name: str | None = None
+) -> int:
     """Start an operator whose API server fails with these status codes (None for no answer) before it is
     asked to stop; return how often it asked.
     """
@@ -88,12 +90,12 @@ def answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -
             stop.set()
         raise KubernetesError(f"GET {path}", status_code=left.pop(0))
 
-    access = SimpleNamespace(get=get)
+    access = SimpleNamespace(get=get, namespace="default")
     monkeypatch.setattr(module, "API_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(module, "KubeAccess", SimpleNamespace(load=lambda *_: access))
     monkeypatch.setattr(module, "RenewalsWithoutKubernetes", Mock())
     monkeypatch.setattr("eurekube_provider.operator.selfcheck.BackgroundSelfCheck", Mock())
-    settings = Settings({"default": Connection.parse(URL)}, cluster_name="lab", web_address="")
+    settings = Settings({"default": Connection.parse(URL)}, cluster_name=cluster_name, web_address="")
     with suppress(KubernetesError):  # of the last denial
         module.run(settings, stop)
     return len(codes) - len(left)
@@ -107,6 +109,11 @@ def test_an_api_server_that_has_just_started_may_deny_everything(monkeypatch: py
     assert answers_until_it_ends(monkeypatch, None, 403, 403) == 2, "it goes on to deny"
 
 
+def test_who_knows_its_cluster_waits_for_its_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that can renew by what Eureka shows does not end: a lost role would cost registrations."""
+    assert answers_until_it_ends(monkeypatch, 403, 401, 403, cluster_name="lab") == 3
+
+
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     """Before the first lists a cluster or a Eureka would look empty."""
     registry = PlayedOperator().registry
@@ -118,9 +125,12 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
         """Return True if the operator waits until it is stopped."""
         stop = threading.Event()
         threading.Timer(0.1, stop.set).start()
-        return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"))
+        return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"), told.extend)
 
+    told: list[KubernetesError] = []
+    sources.failures["services"] = denied = KubernetesError("denied", status_code=403)
     assert waits()
+    assert denied in told, "it may renew meanwhile"
     sources.is_synced_or_forbidden = True
     assert waits()
     registry.reachability.note_read_and_check_first()

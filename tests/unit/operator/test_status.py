@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.kube.rate_limiter import RateLimiter
 from eurekube_provider.operator import status as module
 from eurekube_provider.operator.conditions import SyncerReport
-from eurekube_provider.operator.status import StatusWriter, syncer_status
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter, syncer_status
 from lab.waiting import wait_until
 
 EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -479,3 +480,26 @@ def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPa
     wait_until(lambda: len(access.written) == 5000, "all of them", 60)
     assert time.process_time() - began < 1.5
     writer.stop()
+
+
+def test_one_outage_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the sentences on an outage differ, an Event is recorded once in ten minutes, and one at the
+    end.
+    """
+    now = [0.0]
+    monkeypatch.setattr(module, "time", Mock(monotonic=lambda: now[0]))
+    events = Mock()
+    publisher = StatusPublisher(events, Mock())
+
+    def noted(*sentences: str) -> list[str]:
+        events.reset_mock()
+        for one in sentences:
+            away = Problem("EurekaUnreachable", one)
+            report = replace(SYNCED, is_synced=False, problems={away.reason: away})
+            publisher.publish(syncer(), report if one else SYNCED)
+        return [call.args[2] for call in events.record.call_args_list]
+
+    assert noted("refused", "no answer within 5 s", "no answer since noon") == ["EurekaUnreachable"]
+    now[0] = 601.0
+    assert noted("no answer since noon", "still none") == ["EurekaUnreachable"]
+    assert noted("", "", "refused") == ["EurekaReachable", "EurekaUnreachable"]

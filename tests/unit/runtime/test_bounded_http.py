@@ -16,7 +16,7 @@ import urllib3
 from eurekube_provider.core.errors import KubernetesError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.protocol.transport import EurekaResponse, ResponseTooLarge
+from eurekube_provider.eureka.protocol.transport import EurekaResponse, ResponseTooLarge, Transport
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.runtime import bounded_http
 from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
@@ -297,3 +297,52 @@ def test_a_kubernetes_api_that_drips_is_given_up_but_not_a_watch() -> None:
             with pytest.raises(KubernetesError, match="began to answer, and did not end in time"):
                 access.request(method, "/api/v1/pods", timeout_seconds=SECONDS)
         assert list(access.watch("/api/v1/pods", {}, SECONDS)) == [{"a": 1}]
+
+
+def test_a_name_that_leads_to_another_server_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former server still answers; a connection to it is replaced in time, and kept while the name leads
+    nowhere.
+    """
+    resolve, lead_to = socket.getaddrinfo, ["127.0.0.1"]
+
+    def resolve_played(host: str, *arguments: object, **options: object) -> object:
+        if host != "eureka.example":
+            return resolve(host, *arguments, **options)  # type: ignore[arg-type]
+        if not lead_to[-1]:
+            raise socket.gaierror("no such name")
+        return resolve(lead_to[-1], *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_played)
+
+    def serve(listener: socket.socket, name: bytes) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=answer, args=(connection, name), daemon=True).start()
+
+    def answer(connection: socket.socket, name: bytes) -> None:
+        with connection, suppress(OSError):
+            while connection.recv(65536):
+                connection.sendall(answered(name))
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as former,
+        socket.create_server(("127.0.0.2", former.getsockname()[1])) as latter,
+    ):
+        for listener, name in ((former, b"former"), (latter, b"latter")):
+            threading.Thread(target=serve, args=(listener, name), daemon=True).start()
+        url = f"http://eureka.example:{former.getsockname()[1]}"
+        transport = Transport(url, Connection((url,)))
+
+        def answerer() -> bytes:
+            return transport.request("GET", "/").body()
+
+        assert answerer() == b"former"
+        lead_to.append("127.0.0.2")
+        assert answerer() == b"former", "the connection is young"
+        monkeypatch.setattr(bounded_http, "LONGEST_CONNECTION_SECONDS", 0.0)
+        lead_to.append("")
+        assert answerer() == b"former", "a server that answers is not given up for a name that cannot be read"
+        lead_to.append("127.0.0.2")
+        assert answerer() == b"latter"
+        transport.close()

@@ -570,7 +570,7 @@ def api() -> Iterator[tuple[dict[str, Any], list[str]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            body = json.dumps({"items": [{"endpoints": [endpoint]}]}).encode()
+            body = json.dumps({"kind": "List", "items": [{"endpoints": [endpoint]}]}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

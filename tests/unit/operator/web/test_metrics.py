@@ -10,11 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.durations import BUCKET_BOUNDS_SECONDS
+from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import Plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS, MetricsExporter
@@ -69,6 +73,37 @@ def test_counts_of_a_syncer_are_those_of_its_last_reconcile() -> None:
         if name == "eurekube_reconcile_total"
     }
     assert results == {"shop/rating": "synced", "shop/order": "problem", "shop/billing": "problem"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "differences"),
+    [(Reason.EUREKA_UNREACHABLE, Plan()), (Reason.EUREKA_DENIED, Plan()), (Reason.KUBERNETES_ERROR, None)],
+)
+def test_drift_that_was_not_looked_for_is_not_zero(reason: Reason, differences: Plan | None) -> None:
+    """A syncer that could not be compared with Eureka has no counts of drifted and of refused instances."""
+    played = PlayedOperator()
+    played.synced(key := played.syncer("rating"), 3)
+    failure = Problem(reason, "no answer")
+    report = saying(False, failure, failure, problems={reason: failure})
+    played.controller.history.record_reconcile(key, report, differences)
+    assert of(scraped(played.parts), "shop/rating").keys() >= {"eurekube_registered_instances"}
+    assert not of(scraped(played.parts), "shop/rating").keys() & {
+        "eurekube_drifted_instances",
+        "eurekube_refused_instances",
+    }
+
+
+def test_a_kind_that_cannot_be_read_any_more_is_told() -> None:
+    """The metric of a watch is 1 while the kind is denied, and 0 again once it was listed."""
+    played = PlayedOperator()
+    (syncers,) = played.sources.syncers.reflectors
+    name, labels = "eurekube_watch_failing", (("resource", "syncers"),)
+    assert scraped(played.parts)[name, labels] == 0
+    syncers.failure = KubernetesError("the Kubernetes API answered 403", status_code=403)
+    samples = scraped(played.parts)
+    assert (samples[name, labels], samples[name, (("resource", "slices"),)]) == (1, 0)
+    syncers.replace_from_list([{"items": [], "metadata": {"resourceVersion": "1"}}])
+    assert scraped(played.parts)[name, labels] == 0
 
 
 def test_failed_reconciles_are_errors() -> None:
