@@ -298,6 +298,38 @@ def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engin
     assert "198.51.100.7" not in result_text
 
 
+@pytest.mark.parametrize(
+    ("kind", "clear", "path"),
+    [
+        (TYPE, {**GIVEN, "metadata": {"key": "pa55word", "tier": "1"}}, ("metadata", "key")),
+        (TYPE, {**GIVEN, "metadata": {"key": "pa55word"}}, ("metadata",)),
+        (
+            "eurekube:index:Application",
+            {"application": "rating", "port": 8080, "instances": {"a": {"host_name": "pa55word"}}},
+            ("instances", "a", "host_name"),
+        ),
+    ],
+)
+def test_what_becomes_a_secret_later_is_one_in_the_state(
+    stub: Any, eureka: FakeEureka, kind: str, clear: dict[str, Any], path: tuple[str, ...]
+) -> None:
+    """The engine itself hides no part of a property: the next update writes the state again."""
+    named = _named("rating", kind)
+    before = stub.Check(proto.CheckRequest(news=encode_properties(clear), **named)).inputs
+    state = stub.Create(proto.CreateRequest(properties=before, **named)).properties
+    news = encode_properties(clear, {path})
+    after = stub.Check(proto.CheckRequest(olds=before, news=news, **named)).inputs
+    difference = stub.Diff(proto.DiffRequest(olds=state, old_inputs=before, news=after, **named))
+    assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+    held = dict(eureka.held)
+    hidden = stub.Update(proto.UpdateRequest(olds=state, news=after, **named)).properties
+    assert eureka.held == held
+    assert path in decode_properties(hidden).secrets
+    for news in after, before:
+        settled = stub.Diff(proto.DiffRequest(olds=hidden, old_inputs=after, news=news, **named))
+        assert settled.changes == proto.DiffResponse.DIFF_NONE
+
+
 def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> None:
     """With ``ignoreChanges`` the engine sends back all former inputs, internal marks included, and the
     check accepts them.
