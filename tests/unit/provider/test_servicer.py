@@ -299,6 +299,30 @@ def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engin
 
 
 @pytest.mark.parametrize(
+    ("owner", "host_name", "expected"),
+    [
+        ("stack/organization/shop/prod/billing", "192.0.2.10", "belongs to stack/organization/shop/prod/"),
+        ("", "192.0.2.11", "was not registered by Eurekube"),
+        ("", "192.0.2.10", ""),  # our own application, which registered itself again
+        ("stack/organization/shop/dev/billing", "192.0.2.11", ""),  # an earlier run of ours
+    ],
+)
+def test_an_update_says_who_has_taken_a_registration_over(
+    stub: Any, eureka: FakeEureka, engine: Engine, owner: str, host_name: str, expected: str
+) -> None:
+    """Two stacks that register one id at once both end well, and Eureka holds the later one's."""
+    inputs = check(stub, renewer="self")
+    stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    ((key, ours),) = eureka.held.items()
+    metadata = {"eurekube.owner": owner} if owner else {}
+    eureka.held[key] = replace(ours, host_name=host_name, ip_address=host_name, metadata=metadata)
+    engine.shown.clear()
+    assert not stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED)).failures
+    shown = [each.message for each in engine.shown if "in Eureka" in each.message]
+    assert [expected in each for each in shown] == [True] * bool(expected)
+
+
+@pytest.mark.parametrize(
     ("kind", "clear", "path"),
     [
         (TYPE, {**GIVEN, "metadata": {"key": "pa55word", "tier": "1"}}, ("metadata", "key")),
