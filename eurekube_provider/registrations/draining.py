@@ -114,6 +114,8 @@ def find_leftover_marks_of_earlier_run(
     in_state: Mapping[InstanceKey, Instance],
     warn: Callable[[str], None],
     is_registered_again: Callable[[Instance], bool],
+    *,
+    is_owner_found: bool = False,
 ) -> frozenset[str]:
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
@@ -126,6 +128,8 @@ def find_leftover_marks_of_earlier_run(
         names what somebody else has taken over.
     :param is_registered_again: returns True for our own application, which registered itself again: the
         state's registration is then :data:`ABSENT_MARK`.
+    :param is_owner_found: True if the state has findings of a refresh or an import, which an update is about
+        to undo or to refuse.
     :returns: those of :data:`LEAVING_MARK`, :data:`STILL_ENFORCED_MARK`, :data:`HALF_DONE_MARK` and
         :data:`ABSENT_MARK` that were found. :data:`ABSENT_MARK` is left out where somebody else is registered
         at the address by now: an update could only fail.
@@ -156,7 +160,7 @@ def find_leftover_marks_of_earlier_run(
         and have.owner not in (places[key].owner, in_state[key].owner)
         and not is_registered_again(have)
     ]
-    if taken:
+    if taken and not is_owner_found:
         adopt = f'on_conflict="{OnConflict.ADOPT}"'
         warn(f"{format_list(taken, 3)}; pulumi up --refresh is refused, or takes it over with {adopt}")
     for key in (key for key, left in found.items() if ABSENT_MARK in left and held[key] is None):

@@ -312,7 +312,7 @@ def test_an_update_says_who_has_taken_a_registration_over(
 ) -> None:
     """Two stacks that register one id at once both end well, and Eureka holds the later one's."""
     inputs = check(stub, renewer="self")
-    stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    state = stub.Create(proto.CreateRequest(properties=inputs, **NAMED)).properties
     ((key, ours),) = eureka.held.items()
     metadata = {"eurekube.owner": owner} if owner else {}
     eureka.held[key] = replace(ours, host_name=host_name, ip_address=host_name, metadata=metadata)
@@ -320,6 +320,11 @@ def test_an_update_says_who_has_taken_a_registration_over(
     assert not stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED)).failures
     shown = [each.message for each in engine.shown if "in Eureka" in each.message]
     assert [expected in each for each in shown] == [True] * bool(expected)
+    # After a refresh or an import the update itself refuses it, or takes it over.
+    engine.shown.clear()
+    known = stub.Read(proto.ReadRequest(id="BILLING/vm", properties=state, inputs=inputs, **NAMED)).inputs
+    stub.Check(proto.CheckRequest(olds=known, news=inputs, **NAMED))
+    assert not [each.message for each in engine.shown if "in Eureka" in each.message]
 
 
 @pytest.mark.parametrize(
