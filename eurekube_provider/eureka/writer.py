@@ -70,6 +70,11 @@ by the server.
 MOST_PLANS_AT_ONCE = 4
 """The most plans that are carried out at once."""
 
+MOST_UNANSWERED_IN_A_ROW = 16
+"""The number of single changes in a row that no server answers, after which the others of a plan are given
+up: each would wait for its own time-out.
+"""
+
 MOST_REMOVALS_WHILE_STILL_SHOWN = 5
 """The most times that an instance is removed while one of several servers behind one URL still shows it."""
 
@@ -78,6 +83,8 @@ _BATCH_ACTIONS = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
 
 _STATUS_CLEAR_ATTEMPTS = 10
 _READ_BACK_ATTEMPTS = 5
+
+_Step = Callable[[ChangeOrder], ChangeError | LeadershipLost | None]
 
 
 class Writer:
@@ -112,8 +119,9 @@ class Writer:
         """Carry out ``plan`` on behalf of ``owner``.
 
         One change that fails does not stop the others. Where no server can be reached at all, the rest of the
-        plan would only wait for the same time-outs, and is given up. Where a server answers as it should not,
-        such as with a 500 to one registration, only removals are given up.
+        plan would only wait for the same time-outs, and is given up: changes of the same kind after several
+        in a row, those of other kinds after one. Where a server answers as it should not, such as with a 500
+        to one registration, only removals are given up.
 
         :param executor: runs single changes of one kind in parallel; None for one after the other.
         :param lease_count: how many Eureka leases the caller has or soon will have: with many, and many
@@ -185,7 +193,8 @@ class Writer:
         """Carry out changes of one kind by single requests; return an error or None for each."""
         leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
         blocked = ensure_successors_by_application(self.peers, self.notes.table, leaving)
-        step = partial(self._apply_one, blocked=blocked, is_from_uncached_reads=is_from_uncached_reads)
+        apply_one = partial(self._apply_one, blocked=blocked, is_from_uncached_reads=is_from_uncached_reads)
+        step = _give_up_after_time_outs(apply_one)
         ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
         errors: list[ChangeError | None] = []
         for error in ended:
@@ -580,3 +589,21 @@ class Writer:
             f"{what}: {urls} accepted it and {outcome}; somebody else may be writing it at the same time",
             url=urls,
         )
+
+
+def _give_up_after_time_outs(apply_one: _Step) -> _Step:
+    """Return a function that applies one change, unless no server answered to several in a row before it."""
+    unanswered: list[RegistryUnreachable] = []
+
+    def step(order: ChangeOrder) -> ChangeError | LeadershipLost | None:
+        in_a_row = list(unanswered)  # another thread may clear it
+        if len(in_a_row) >= MOST_UNANSWERED_IN_A_ROW:
+            return in_a_row[-1]
+        error = apply_one(order)
+        if isinstance(error, RegistryUnreachable) and error.status_code is None:
+            unanswered.append(error)
+        else:
+            unanswered.clear()
+        return error
+
+    return step

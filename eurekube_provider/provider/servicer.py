@@ -219,7 +219,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_answer_errors
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare a state with checked properties, and report a program's changes property by property."""
-        olds, news = decode_properties(request.olds).properties, decode_properties(request.news).properties
+        state, asked = decode_properties(request.olds), decode_properties(request.news)
+        olds, news = state.properties, asked.properties
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         # A state of the dynamic provider is written again, under this one's names.
         is_moved = _DYNAMIC_PROVIDER_PROPERTY in request.olds.fields
@@ -228,7 +229,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
         is_state_of_earlier_release = resource.is_state_of_earlier_release(olds)
-        is_changed = found.has_changes or is_moved or is_state_of_earlier_release
+        # The engine itself hides no value within another one, unless the state is written again.
+        shows_secret = state.shows_any_of(resource.output_secret_paths(asked.secrets))
+        is_changed = found.has_changes or is_moved or is_state_of_earlier_release or shows_secret
         details: dict[str, Any] = {}
         if is_changed:
             before = (

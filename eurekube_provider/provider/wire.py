@@ -59,6 +59,18 @@ class ReceivedProperties:
         """Return whether a property is a secret, or contains one."""
         return any(path[0] == name for path in self.secrets)
 
+    def shows_any_of(self, paths: Iterable[PropertyPath]) -> bool:
+        """Return whether the value at one of the paths is there, and is no secret."""
+        return any(self._shows(path) for path in paths)
+
+    def _shows(self, path: PropertyPath) -> bool:
+        if any(path[:depth] in self.secrets for depth in range(1, len(path) + 1)):
+            return False
+        inside: Any = self.properties
+        for name in path:
+            inside = inside.get(name) if isinstance(inside, Mapping) else None
+        return inside is not None
+
 
 def decode_properties(message: Any) -> ReceivedProperties:
     """Convert an engine's message to properties, also that of a state that the dynamic provider wrote."""

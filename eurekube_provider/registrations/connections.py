@@ -47,6 +47,16 @@ SETTING_NAMES_BY_CONNECTION_FIELD = {
 }
 """Keys of a connection in camelCase, each with its name in :meth:`Connection.from_settings`."""
 
+CONFIGURATION_KEY_NAMES = frozenset(
+    {
+        *SETTING_NAMES_BY_CONNECTION_FIELD,
+        *("connections", "operatorName", "organization", "abandonedUrls", "offline", "refreshBeforeUpdate"),
+        *("doOwner", "kubeconfig", "context"),
+        *("clusterName", "namespaces", "operator", "registrations", "syncers"),
+    }
+)
+"""All keys of a stack's configuration: of the providers, and of this project's program."""
+
 _PLACEHOLDER_URL = "http://eureka.invalid/eureka"
 """A stand-in URL for a connection that has none, so that its other fields can be checked."""
 

@@ -31,7 +31,7 @@ from eurekube_provider.core.model import (
     newest,
     same_contents_but_status,
 )
-from eurekube_provider.core.plan import Policy, plan
+from eurekube_provider.core.plan import Policy, describe_owner, plan
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
@@ -43,6 +43,7 @@ from eurekube_provider.registrations.properties import (
     STILL_ENFORCED_MARK,
 )
 from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
+from eurekube_provider.registrations.values import OnConflict
 
 _T = TypeVar("_T")
 
@@ -112,6 +113,8 @@ def find_leftover_marks_of_earlier_run(
     in_state: Mapping[InstanceKey, Instance],
     warn: Callable[[str], None],
     is_registered_again: Callable[[Instance], bool],
+    *,
+    is_owner_found: bool = False,
 ) -> frozenset[str]:
     """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
@@ -120,8 +123,11 @@ def find_leftover_marks_of_earlier_run(
 
     :param in_state: the state's registrations, which must stay as the state has them, but that an instance
         that renews itself may be gone.
-    :param warn: gets a sentence that says why a missing instance cannot be registered again.
+    :param warn: gets a sentence that says why a missing instance cannot be registered again, and one that
+        names what somebody else has taken over.
     :param is_registered_again: returns True for our own application, which registered itself again.
+    :param is_owner_found: True if the state has findings of a refresh or an import, which an update is about
+        to undo or to refuse.
     :returns: some of the marks. :data:`ABSENT_MARK` is left out where somebody else is registered at the
         address by now: an update could only fail.
     :raises RegistryError: no server answers.
@@ -143,6 +149,17 @@ def find_leftover_marks_of_earlier_run(
     marks: frozenset[str] = frozenset().union(*found.values())
     if _has_added_member(peers, places, held, in_state):
         marks |= {HALF_DONE_MARK}
+    taken = [
+        f"{have.application} {have.instance_id} in Eureka {describe_owner(have)}"
+        for key, have in held.items()
+        if have is not None
+        and key in in_state
+        and have.owner not in (places[key].owner, in_state[key].owner)
+        and not is_registered_again(have)
+    ]
+    if taken and not is_owner_found:
+        adopt = f'on_conflict="{OnConflict.ADOPT}"'
+        warn(f"{format_list(taken, 3)}; pulumi up --refresh is refused, or takes it over with {adopt}")
     for key in (key for key, left in found.items() if ABSENT_MARK in left and held[key] is None):
         want, owner = places[key], places[key].owner or ""
         neighbours = SHARED_REGISTRY_LIST_CACHE.foreign_instances_at_addresses([want], owner, peers)

@@ -390,9 +390,10 @@ class RegistrationResource:
         wanted = DesiredState.from_properties(properties)
         before = None if have_no_url_in_common(olds, properties) else DesiredState.from_properties(olds)
         # With findings of a refresh, an update follows in any case.
+        has_findings = bool(findings_of_refresh(olds))
         is_back = (
             (lambda _: False)
-            if before is None or findings_of_refresh(olds)
+            if before is None or has_findings
             else wanted.make_registered_again_check(before)
         )
         peers = self._peers(wanted)
@@ -401,7 +402,7 @@ class RegistrationResource:
         try:
             in_state = {} if before is None else before.instances
             left = find_leftover_marks_of_earlier_run(
-                peers, wanted.instances.values(), in_state, self._warn, is_back
+                peers, wanted.instances.values(), in_state, self._warn, is_back, is_owner_found=has_findings
             )
         except RegistryError:
             SHARED_PEERS.unresponsive.add(peers)

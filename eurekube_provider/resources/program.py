@@ -16,11 +16,14 @@ from types import TracebackType
 
 import pulumi
 from pulumi.runtime import get_config, is_config_secret
+from pulumi.runtime.config import CONFIG, get_config_env
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
+from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
     CONFIG_NAMESPACE,
+    CONFIGURATION_KEY_NAMES,
     DEFAULT_CONNECTION_NAME,
     DEFAULT_OPERATOR_NAME,
     OFFLINE_VARIABLE,
@@ -168,6 +171,21 @@ def warn_of_plaintext_credentials() -> None:
             f"{CONFIG_NAMESPACE}:connections has credentials in clear: pulumi config set --path --secret"
             f" {CONFIG_NAMESPACE}:connections.NAME.password ..."
         )
+
+
+_is_warned_of_unknown_keys: ContextVar[bool] = ContextVar("is_warned_of_unknown_keys", default=False)
+
+
+def warn_of_unknown_keys() -> None:
+    """Warn, once in a run, of each key ``eurekube:...`` of the stack that nothing reads."""
+    if _is_warned_of_unknown_keys.get():
+        return
+    _is_warned_of_unknown_keys.set(True)
+    for written in sorted({*CONFIG.get(), *get_config_env()}):
+        namespace, _, key = written.partition(":")
+        if namespace == CONFIG_NAMESPACE and key not in CONFIGURATION_KEY_NAMES:
+            hint = suggest_name(key, sorted(CONFIGURATION_KEY_NAMES))
+            pulumi.log.warn(f"{written} is ignored: there is no such key; {hint}")
 
 
 def leave_quietly_when_interrupted() -> None:

@@ -22,6 +22,7 @@ from eurekube_provider.resources.program import (
     program_connection,
     program_organization,
     runs_without_engine,
+    warn_of_unknown_keys,
 )
 
 IN_UPDATE_KEY = "in_update"
@@ -41,6 +42,7 @@ def properties_with_configuration(name: str, args: Any) -> Properties:
 
     :raises ProgramError: no Eureka is configured, or the named connection is missing.
     """
+    warn_of_unknown_keys()
     given = {"renewer": ArgumentDefault.FROM_CONFIG, **as_dictionary(args)}
     if given["renewer"] is ArgumentDefault.FROM_CONFIG:
         given["renewer"] = default_renewer()

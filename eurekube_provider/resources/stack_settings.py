@@ -31,6 +31,7 @@ from eurekube_provider.resources.program import (
     program_setting,
     runs_without_engine,
     warn_of_plaintext_credentials,
+    warn_of_unknown_keys,
 )
 from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
 
@@ -85,6 +86,7 @@ class StackSettings:
     def load(cls) -> StackSettings:
         """Read the running program's configuration; raise ProgramError where a key is missing or wrong."""
         warn_of_plaintext_credentials()
+        warn_of_unknown_keys()
         return cls(
             operator=_read_operator(),
             kubeconfig=_read_kubeconfig_path(),

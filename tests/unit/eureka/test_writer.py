@@ -30,7 +30,7 @@ from eurekube_provider.eureka.notes import next_timestamp_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.writer import MOST_PLANS_AT_ONCE, Writer
+from eurekube_provider.eureka.writer import MOST_PLANS_AT_ONCE, MOST_UNANSWERED_IN_A_ROW, Writer
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
 from tests.recording_notes import RecordingNotes
@@ -219,6 +219,23 @@ def test_with_no_server_the_rest_is_given_up() -> None:
     assert outcome.done == ()
     assert [failure.change.instance for failure in outcome.failures] == [A, C]
     assert registry.asked == [("read", "a")]
+
+
+@pytest.mark.parametrize("threads", [0, 8])
+def test_many_time_outs_are_not_waited_for_one_after_the_other(threads: int) -> None:
+    """A server that hangs costs a large plan a few time-outs. A change that is answered begins anew."""
+    many = [instance(f"vm-{number:02}") for number in range(90)]
+    registry = Registry()
+    executor = ThreadPoolExecutor(threads) if threads else None
+    registry.errors = dict.fromkeys([one.key for one in many[:12]], RegistryUnreachable("timed out"))
+    outcome = Writer(registry).apply(plan(many, [], OURS), OURS, executor)
+    assert len(outcome.done) == 78
+    registry.errors = dict.fromkeys([one.key for one in many], RegistryUnreachable("timed out"))
+    registry.asked.clear()
+    outcome = Writer(registry).apply(plan([], many, OURS), OURS, executor)
+    assert {str(failure.error) for failure in outcome.failures} == {"timed out"}
+    assert len(outcome.failures) == 90
+    assert len(registry.asked) <= MOST_UNANSWERED_IN_A_ROW + threads
 
 
 def test_a_strange_answer_to_one_registration_gives_removals_up_alone() -> None:

@@ -13,7 +13,7 @@ from eurekube_provider.provider.configuration import (
     KEYS_OF_PROJECT_PROGRAM,
     Configuration,
 )
-from eurekube_provider.registrations.connections import configured_connection
+from eurekube_provider.registrations.connections import CONFIGURATION_KEY_NAMES, configured_connection
 from eurekube_provider.registrations.values import UNKNOWN
 
 URL = "http://eureka:8761/eureka"
@@ -103,6 +103,7 @@ def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
     assert Configuration(values).problems() == []
     refused = {one.property for one in Configuration(values, is_default_provider=False).problems()}
     assert refused == KEYS_OF_PROJECT_PROGRAM
+    assert {*CONFIGURATION_KEYS, *KEYS_OF_PROJECT_PROGRAM} == CONFIGURATION_KEY_NAMES
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:

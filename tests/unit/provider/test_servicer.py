@@ -298,6 +298,67 @@ def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engin
     assert "198.51.100.7" not in result_text
 
 
+@pytest.mark.parametrize(
+    ("owner", "host_name", "expected"),
+    [
+        ("stack/organization/shop/prod/billing", "192.0.2.10", "belongs to stack/organization/shop/prod/"),
+        ("", "192.0.2.11", "was not registered by Eurekube"),
+        ("", "192.0.2.10", ""),  # our own application, which registered itself again
+        ("stack/organization/shop/dev/billing", "192.0.2.11", ""),  # an earlier run of ours
+    ],
+)
+def test_an_update_says_who_has_taken_a_registration_over(
+    stub: Any, eureka: FakeEureka, engine: Engine, owner: str, host_name: str, expected: str
+) -> None:
+    """Two stacks that register one id at once both end well, and Eureka holds the later one's."""
+    inputs = check(stub, renewer="self")
+    state = stub.Create(proto.CreateRequest(properties=inputs, **NAMED)).properties
+    ((key, ours),) = eureka.held.items()
+    metadata = {"eurekube.owner": owner} if owner else {}
+    eureka.held[key] = replace(ours, host_name=host_name, ip_address=host_name, metadata=metadata)
+    engine.shown.clear()
+    assert not stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED)).failures
+    shown = [each.message for each in engine.shown if "in Eureka" in each.message]
+    assert [expected in each for each in shown] == [True] * bool(expected)
+    # After a refresh or an import the update itself refuses it, or takes it over.
+    engine.shown.clear()
+    known = stub.Read(proto.ReadRequest(id="BILLING/vm", properties=state, inputs=inputs, **NAMED)).inputs
+    stub.Check(proto.CheckRequest(olds=known, news=inputs, **NAMED))
+    assert not [each.message for each in engine.shown if "in Eureka" in each.message]
+
+
+@pytest.mark.parametrize(
+    ("kind", "clear", "path"),
+    [
+        (TYPE, {**GIVEN, "metadata": {"key": "pa55word", "tier": "1"}}, ("metadata", "key")),
+        (TYPE, {**GIVEN, "metadata": {"key": "pa55word"}}, ("metadata",)),
+        (
+            "eurekube:index:Application",
+            {"application": "rating", "port": 8080, "instances": {"a": {"host_name": "pa55word"}}},
+            ("instances", "a", "host_name"),
+        ),
+    ],
+)
+def test_what_becomes_a_secret_later_is_one_in_the_state(
+    stub: Any, eureka: FakeEureka, kind: str, clear: dict[str, Any], path: tuple[str, ...]
+) -> None:
+    """The engine itself hides no part of a property: the next update writes the state again."""
+    named = _named("rating", kind)
+    before = stub.Check(proto.CheckRequest(news=encode_properties(clear), **named)).inputs
+    state = stub.Create(proto.CreateRequest(properties=before, **named)).properties
+    news = encode_properties(clear, {path})
+    after = stub.Check(proto.CheckRequest(olds=before, news=news, **named)).inputs
+    difference = stub.Diff(proto.DiffRequest(olds=state, old_inputs=before, news=after, **named))
+    assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+    held = dict(eureka.held)
+    hidden = stub.Update(proto.UpdateRequest(olds=state, news=after, **named)).properties
+    assert eureka.held == held
+    assert path in decode_properties(hidden).secrets
+    for news in after, before:
+        settled = stub.Diff(proto.DiffRequest(olds=hidden, old_inputs=after, news=news, **named))
+        assert settled.changes == proto.DiffResponse.DIFF_NONE
+
+
 def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> None:
     """With ``ignoreChanges`` the engine sends back all former inputs, internal marks included, and the
     check accepts them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from typing import Any
 
 import pulumi
@@ -17,6 +18,7 @@ from eurekube_provider.resources.program import (
     leave_quietly_when_interrupted,
     program_connection,
     refuse_aliases_of_native_component,
+    warn_of_unknown_keys,
 )
 
 
@@ -41,6 +43,23 @@ def test_an_inline_program_leaves_signals_alone() -> None:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(leave_quietly_when_interrupted).result()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_key_that_nothing_reads_is_named_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt key leaves its default in place: another renewer, or no syncers at all."""
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    written = ("eurekube:operatorname", "eurekube:url", "eurekube:syncers", "shop:operatorname")
+
+    def run() -> None:
+        pulumi.runtime.set_all_config(dict.fromkeys(written, "x"))
+        for _ in range(2):
+            warn_of_unknown_keys()
+
+    expected = "eurekube:operatorname is ignored: there is no such key; operatorName is one"
+    for runs in 1, 2:
+        Context().run(run)
+        assert said == [expected] * runs
 
 
 @pytest.mark.parametrize(
