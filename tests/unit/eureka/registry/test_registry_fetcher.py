@@ -18,8 +18,9 @@ from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
 from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text, format_status_counts
+from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text
 from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
@@ -65,7 +66,7 @@ def test_an_answer_that_did_not_change_is_read_once() -> None:
     server.listed = [RATING, ORDER]
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
     first, second = listing.read(), listing.read()
-    assert first == [RATING, ORDER]
+    assert [*first] == [RATING, ORDER]
     assert [id(one) for one in first] == [id(one) for one in second]
     assert server.made == 1
 
@@ -78,7 +79,7 @@ def test_what_changed_is_new_and_the_rest_the_same() -> None:
     rating, _ = listing.read()
     moved = replace(ORDER, ip_address="10.0.0.3")
     server.listed, server.version = [moved, RATING], 1
-    found = listing.read()
+    found = [*listing.read()]
     assert found == [moved, RATING]
     assert found[1] is rating
 
@@ -90,7 +91,7 @@ def test_what_is_gone_is_not_remembered() -> None:
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
     listing.read()
     server.listed, server.version = [ORDER], 1
-    assert listing.read() == [ORDER]
+    assert [*listing.read()] == [ORDER]
 
 
 def test_a_delta_is_applied_by_key() -> None:
@@ -115,7 +116,7 @@ def test_counts_that_do_not_fit_are_a_doubt() -> None:
     assert apply_delta(held, Delta(1, "UP_3_", {})) is None
     assert apply_delta(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
     assert (
-        format_status_counts([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)])
+        Listing.of([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)]).status_counts
         == "OUT_OF_SERVICE_1_UP_1_"
     )
 
@@ -385,11 +386,11 @@ class Following:
         """Fetch the registry, and return the sorted ids."""
         return sorted(one.instance_id for one in self.read())
 
-    def register(self, instance_id: str, **more: Any) -> None:
-        """Register an instance of the application RATING."""
-        document = {**Commands("x", 1).document("RATING", instance_id), "status": "UP", **more}
+    def register(self, instance_id: str, app: str = "RATING", **more: Any) -> None:
+        """Register an instance."""
+        document = {**Commands("x", 1).document(app, instance_id), "status": "UP", **more}
         document["overriddenStatus"] = "UNKNOWN"
-        self.send(ServerRequest("POST", ("apps", "RATING"), headers=HEADERS, body={"instance": document}))
+        self.send(ServerRequest("POST", ("apps", app), headers=HEADERS, body={"instance": document}))
 
     def remove(self, instance_id: str) -> None:
         """Deregister an instance of the application RATING."""
@@ -460,6 +461,21 @@ def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cac
                 got = shown(found, one.silent)
                 assert got in (shown(list_now, one.silent), shown(delta_now, one.silent)), seed
     assert followed > 500
+
+
+def test_a_delta_that_is_newer_than_the_list_is_applied_with_the_next_one() -> None:
+    """A change in the first delta that the list before it does not show is not lost: the next delta, which
+    repeats it unchanged, is applied as a whole.
+    """
+    one = following()
+    one.register("a")
+    one.get("apps")  # stays cached
+    one.register("c", app="ORDER")
+    assert one.ids() == ["a"]
+    one.register("b")
+    one.wait(31)
+    assert one.ids() == ["a", "b", "c"]
+    assert one.asked == ["delta"]
 
 
 def test_deltas_are_followed_from_list_to_list() -> None:
