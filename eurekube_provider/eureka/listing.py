@@ -86,6 +86,11 @@ class Listing(Collection[Instance]):
             return ()
         return self._changed_keys if mark is not None and mark is self._mark_before else None
 
+    def differs_from(self, other: Listing) -> bool:
+        """Return whether another listing has other instances."""
+        changed = self.keys_changed_since(other.mark)
+        return bool(changed) if changed is not None else self.by_key != other.by_key
+
     @property
     def status_counts(self) -> str:
         """The number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""

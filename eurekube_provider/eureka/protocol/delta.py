@@ -12,7 +12,7 @@ Source: AbstractInstanceRegistry.getApplicationDeltas and DiscoveryClient.update
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -33,55 +33,92 @@ NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class ChangesOfPart:
+class DeltaPart:
     """The changes in one part of a delta, such as those of one application.
 
     :ivar changes: the instance under each changed key; None for one that is no longer registered.
     :ivar evicted_keys: of instances that nobody deregistered: the server evicted them for lack of
         renewals.
+    :ivar departed_keys: the keys of the instances that left.
+    :ivar applications: the applications of all keys.
     """
 
     changes: Mapping[InstanceKey, Instance | None]
     evicted_keys: frozenset[InstanceKey] = frozenset()
+    departed_keys: tuple[InstanceKey, ...] = field(init=False, repr=False)
+    applications: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Collect what each delta with this part asks for."""
+        departed = tuple(key for key, instance in self.changes.items() if instance is None)
+        object.__setattr__(self, "departed_keys", departed)
+        object.__setattr__(self, "applications", frozenset(application for application, _ in self.changes))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Delta:
     """One answer of ``/apps/delta``: the changes at a server within the last minutes.
 
     :param version: counts the deltas that a server has made since it was started.
     :param status_counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
-    :param changes: the changes of all parts, as in :class:`ChangesOfPart`; ``evicted_keys`` likewise.
-    :param parts: the parts, in their order. A part that was in the delta before is the same object.
+    :param parts: the parts, in their order; the last change of an instance counts. A part that was in the
+        delta before is the same object.
     """
 
     version: int
     status_counts: str
-    changes: Mapping[InstanceKey, Instance | None]
-    evicted_keys: frozenset[InstanceKey] = frozenset()
-    parts: tuple[ChangesOfPart, ...] = field(default=(), compare=False, repr=False)
+    parts: tuple[DeltaPart, ...] = ()
+
+    @property
+    def change_count(self) -> int:
+        """The number of changes."""
+        return sum(len(part.changes) for part in self.parts)
+
+    @property
+    def changes(self) -> dict[InstanceKey, Instance | None]:
+        """The changes of all parts, as in :class:`DeltaPart`."""
+        return _merge_changes(self.parts)
 
     @property
     def departed_keys(self) -> list[InstanceKey]:
         """The keys of the instances that left."""
-        return [key for key, instance in self.changes.items() if instance is None]
+        departed = [key for part in self.parts for key in part.departed_keys]
+        if self._has_each_key_once:
+            return departed
+        changes = self.changes
+        return [key for key in dict.fromkeys(departed) if changes[key] is None]
 
-    def changes_since(self, before: Delta) -> Mapping[InstanceKey, Instance | None]:
+    @property
+    def evicted_keys(self) -> frozenset[InstanceKey]:
+        """The keys of the instances that the server evicted."""
+        evicted: set[InstanceKey] = set()
+        for part in self.parts:
+            if evicted:
+                evicted.difference_update(part.changes)
+            evicted |= part.evicted_keys
+        return frozenset(evicted)
+
+    def changes_since(self, before: Delta) -> dict[InstanceKey, Instance | None]:
         """Return the changes without those of parts that were in the delta before: whoever applied that one
         has applied them.
         """
         if not (self._has_each_key_once and before._has_each_key_once):
             return self.changes  # what another part says of a key may count by now
         applied = set(map(id, before.parts))
-        found: dict[InstanceKey, Instance | None] = {}
-        for part in self.parts:
-            if id(part) not in applied:
-                found.update(part.changes)
-        return found
+        return _merge_changes(part for part in self.parts if id(part) not in applied)
 
     @property
     def _has_each_key_once(self) -> bool:
-        return sum(len(part.changes) for part in self.parts) == len(self.changes)
+        """True if no two parts name an instance of the same application."""
+        count = sum(len(part.applications) for part in self.parts)
+        return count == len(frozenset[str]().union(*(part.applications for part in self.parts)))
+
+
+def _merge_changes(parts: Iterable[DeltaPart]) -> dict[InstanceKey, Instance | None]:
+    changes: dict[InstanceKey, Instance | None] = {}
+    for part in parts:
+        changes.update(part.changes)
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +160,16 @@ def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO
     return build_delta(applications, [part])
 
 
-def build_delta(applications: Mapping[str, Any], parts: Sequence[ChangesOfPart]) -> Delta:
+def build_delta(applications: Mapping[str, Any], parts: Iterable[DeltaPart]) -> Delta:
     """Return the delta that consists of these parts.
 
     :param applications: the fields beside the instances.
-    :param parts: the parts in their order; the last change of an instance counts.
     """
-    changes: dict[InstanceKey, Instance | None] = {}
-    evicted: set[InstanceKey] = set()
-    for part in parts:
-        changes.update(part.changes)
-        if evicted:
-            evicted.difference_update(part.changes)
-        evicted |= part.evicted_keys
     counts = str(applications["apps__hashcode"])
-    return Delta(int(applications["versions__delta"]), counts, changes, frozenset(evicted), tuple(parts))
+    return Delta(int(applications["versions__delta"]), counts, tuple(parts))
 
 
-def build_part(items: Iterable[DeltaChange | None]) -> ChangesOfPart:
+def build_part(items: Iterable[DeltaChange | None]) -> DeltaPart:
     """Return the part of a delta that consists of these items.
 
     :param items: the items in their order; the last item of an instance counts. None stands for an unreadable
@@ -157,7 +186,7 @@ def build_part(items: Iterable[DeltaChange | None]) -> ChangesOfPart:
             lapsed.add(key)
         else:
             lapsed.discard(key)
-    return ChangesOfPart(changes, frozenset(lapsed))
+    return DeltaPart(changes, frozenset(lapsed))
 
 
 def parse_delta_change(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaChange | None:

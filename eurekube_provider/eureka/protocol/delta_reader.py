@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.model import FindInstance, Instance, InstanceKey, intern_text, share_equal_parts
 from eurekube_provider.eureka.protocol.delta import (
-    ChangesOfPart,
     Delta,
     DeltaChange,
+    DeltaPart,
     build_delta,
     build_part,
     delta_from_text,
@@ -61,7 +61,7 @@ class _ParsedApplicationText:
 
     digest: bytes
     digest_without_leases: bytes
-    part: ChangesOfPart
+    part: DeltaPart
     instances: Mapping[bytes, _ParsedInstanceText]
 
 
@@ -104,7 +104,7 @@ class DeltaReader:
 
     def _parse_application(
         self, text: bytes, held: Mapping[InstanceKey, Instance], known: dict[bytes, _ParsedApplicationText]
-    ) -> ChangesOfPart:
+    ) -> DeltaPart:
         """Return the changes in an application's text, and note what they were parsed from."""
         digest, name = _digest(text), text[: text.find(b'"')]
         found = self._known.get(name)

@@ -313,7 +313,7 @@ class Reader:
             self._refuse_other_cluster_of_same_name(instances)
         listed = Listing.of(self._table.add_leaving_marks_to_late_overrides(instances))
         if self._is_followed:
-            if self._listed and listed.by_key != self._listed.by_key:
+            if self._listed and listed.differs_from(self._listed):
                 self._changed_lately_until = time.monotonic() + windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
             self._listed = listed
         news, doubts = self._table.merge_list(

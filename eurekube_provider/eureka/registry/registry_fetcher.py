@@ -304,7 +304,7 @@ class RegistryFetcher:
         it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the
         same.
         """
-        return len(delta.changes) > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
+        return delta.change_count > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 
     def _report_departures(self, delta: Delta, keys: Sequence[InstanceKey]) -> None:
         """Report which of these keys left every server, as far as this one knows, and which this server

@@ -71,6 +71,12 @@ def following(
     return found
 
 
+def said(delta: Delta) -> tuple[object, ...]:
+    """Return what a delta says, however it is divided into parts."""
+    kept = delta.version, delta.status_counts, delta.changes, delta.evicted_keys
+    return (*kept, sorted(delta.departed_keys))
+
+
 def reading(reader: DeltaReader) -> Callable[[bytes, Mapping[InstanceKey, Instance]], Delta]:
     """Return the reader's method for a text in one piece."""
     return lambda text, held: reader.read(lambda: (text,), held)
@@ -96,7 +102,7 @@ def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -
     one = DeltaReader()
     before, after = following([text_of(*map(item, "abcz")), second], reading(one))
     assert understood == ["a", "b", "c", "z", "c", "d"]
-    assert after == delta_from_text(second)
+    assert said(after) == said(delta_from_text(second))
     assert after.changes["RATING", "b"] is before.changes["RATING", "b"]
 
 
@@ -195,9 +201,9 @@ def test_it_comes_to_what_reading_all_of_it_comes_to(texts: list[bytes]) -> None
     text.
     """
     found = following(texts, reading(DeltaReader()))
-    assert found == following(texts, delta_from_text)
+    assert [*map(said, found)] == [*map(said, following(texts, delta_from_text))]
     listing = Listing()
-    for before, delta in itertools.pairwise((Delta(0, "", {}), *found)):
+    for before, delta in itertools.pairwise((Delta(0, ""), *found)):
         listing, whole = (
             listing.with_changes(delta.changes_since(before)),
             listing.with_changes(delta.changes),
@@ -235,7 +241,8 @@ def test_what_is_written_otherwise_is_read_as_before(text: bytes) -> None:
     """Deltas in an unusual form (an object for a list, other spaces, an object that resembles an instance)
     give the same result as a full parse.
     """
-    assert following([text, text], reading(DeltaReader())) == following([text, text], delta_from_text)
+    found, whole = following([text, text], reading(DeltaReader())), following([text, text], delta_from_text)
+    assert [*map(said, found)] == [*map(said, whole)]
 
 
 def test_an_instance_without_an_id_has_no_other_read_again(understood: list[str]) -> None:

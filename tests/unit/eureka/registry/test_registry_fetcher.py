@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.model import FindInstance, Instance, Port, Status
+from eurekube_provider.core.model import FindInstance, Instance, InstanceKey, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
@@ -20,7 +20,7 @@ from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart, apply_delta, delta_from_text
 from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
@@ -94,27 +94,32 @@ def test_what_is_gone_is_not_remembered() -> None:
     assert [*listing.read()] == [ORDER]
 
 
+def delta_of(counts: str, changes: dict[InstanceKey, Instance | None]) -> Delta:
+    """Return a delta with these changes in one part."""
+    return Delta(1, counts, (DeltaPart(changes),))
+
+
 def test_a_delta_is_applied_by_key() -> None:
     """A delta adds, changes and removes instances by their keys; an unchanged instance stays the same
     object.
     """
     held = {one.key: one for one in (RATING, ORDER)}
     down = replace(ORDER, status=Status.DOWN)
-    delta = Delta(1, "DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
+    delta = delta_of("DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
     found = apply_delta(held, delta)
     assert found is not None
     assert found == {RATING.key: RATING, ORDER.key: down}
     assert found[RATING.key] is RATING
     assert apply_delta(found, delta) == found
-    assert apply_delta(found, Delta(2, "UP_1_", {ORDER.key: None})) == {RATING.key: RATING}
-    assert apply_delta(held, Delta(3, "", {ORDER.key: None, RATING.key: None})) == {}
+    assert apply_delta(found, delta_of("UP_1_", {ORDER.key: None})) == {RATING.key: RATING}
+    assert apply_delta(held, delta_of("", {ORDER.key: None, RATING.key: None})) == {}
 
 
 def test_counts_that_do_not_fit_are_a_doubt() -> None:
     """A delta is refused when its counts per status do not fit the result: a change was missed."""
     held = {one.key: one for one in (RATING, ORDER)}
-    assert apply_delta(held, Delta(1, "UP_3_", {})) is None
-    assert apply_delta(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
+    assert apply_delta(held, delta_of("UP_3_", {})) is None
+    assert apply_delta(held, delta_of("OUT_OF_SERVICE_1_UP_1_", {})) is None
     assert (
         Listing.of([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)]).status_counts
         == "OUT_OF_SERVICE_1_UP_1_"
@@ -211,7 +216,7 @@ def test_what_a_delta_changes_is_made_again(change: dict[str, Any]) -> None:
     """
     held = held_of(STAMPED)
     text = delta_text({**STAMPED, **change})
-    assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
+    assert delta_from_text(text, {held.key: held}).changes == delta_from_text(text).changes
     assert delta_from_text(text).changes != {held.key: held}
 
 
@@ -220,7 +225,7 @@ def test_what_has_no_stamp_is_made_again() -> None:
     unstamped = {key: value for key, value in STAMPED.items() if key != "lastUpdatedTimestamp"}
     held = held_of(unstamped)
     text = delta_text({**unstamped, "ipAddr": "10.0.0.9"})
-    assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
+    assert delta_from_text(text, {held.key: held}).changes == delta_from_text(text).changes
 
 
 @pytest.mark.parametrize(
@@ -288,7 +293,7 @@ class Following:
     silent: set[tuple[str, str]] = field(default_factory=set)
     url: str = URL
     others: tuple[str, ...] = ()
-    by_delta: list[Instance] = field(default_factory=list)
+    by_delta: Listing = field(default_factory=Listing)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -374,7 +379,7 @@ class Following:
         }
         return text
 
-    def read(self, *, wants_departure_proofs: bool = False) -> list[Instance]:
+    def read(self, *, wants_departure_proofs: bool = False) -> Listing:
         """Return the fetched instances; the requests for them are in ``asked``."""
         self.asked.clear()
         self.by_delta = self.listing.read(
@@ -429,7 +434,7 @@ def _evict_and_remove(one: Following) -> None:
     one.wait(31)
 
 
-def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
+def shown(instances: Iterable[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
     """Return the instances by key, without those of ``but``."""
     return {one.key: one for one in instances if one.key not in but}
 
