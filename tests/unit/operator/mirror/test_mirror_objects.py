@@ -71,7 +71,9 @@ def test_slices_are_found_by_service_and_by_application(
     for version, (name, mirror, service, application, is_there) in enumerate(changes, 1):
         labels = {MIRROR_LABEL: mirror, SERVICE_NAME_LABEL: service}
         metadata = {"namespace": "shop", "name": name, "labels": labels, "resourceVersion": str(version)}
-        item = {"metadata": {**metadata, "annotations": {APPLICATION_ANNOTATION: application}}}
+        item: dict[str, Any] = {
+            "metadata": {**metadata, "annotations": {APPLICATION_ANNOTATION: application}}
+        }
         old = stands.pop(name, None)
         if is_there:
             stands[name] = item
