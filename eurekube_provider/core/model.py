@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -248,14 +249,15 @@ _PARTS_OF_ONE_INSTANCE = (
 )
 """The fields that hardly two instances share, and all versions of one instance do."""
 
+_parts_of = attrgetter(*_PARTS_OF_ONE_INSTANCE)
+
 
 def share_equal_parts(instance: Instance, known: Instance | None) -> None:
     """Have a new instance hold a known version's objects in equal fields: they are in memory once."""
     if known is None or known is instance:
         return
-    for name in _PARTS_OF_ONE_INSTANCE:
-        part = getattr(known, name)
-        if getattr(instance, name) == part:
+    for name, own, part in zip(_PARTS_OF_ONE_INSTANCE, _parts_of(instance), _parts_of(known), strict=True):
+        if own is not part and own == part:
             object.__setattr__(instance, name, part)
 
 

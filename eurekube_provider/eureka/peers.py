@@ -212,7 +212,7 @@ class Peers:
         }
         return {url: other for url, other in found.items() if url != other}
 
-    def list_from_first_server(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+    def list_from_first_server(self, read: Callable[[Peer], _T]) -> _T:
         """List the registry with ``read``, from the first server that answers."""
         return self.ask_in_turn(read, may_be_slow=True)
 

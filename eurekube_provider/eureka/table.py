@@ -20,6 +20,7 @@ from eurekube_provider.core.identity import cluster_name_of_owner
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.registry import RegistryListener
 from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.listing import Listing, ListingMark
 from eurekube_provider.eureka.record import (
     DroppedStackRegistration,
     InstanceRecord,
@@ -63,6 +64,10 @@ class InstanceTable:
         self._up_by_cluster: Counter[str] = Counter()
         self._by_cluster: Counter[str] = Counter()
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
+        # The list of the whole registry that was merged last, and the keys that hold another object than it
+        # shows; all other keys hold the object that it shows.
+        self._merged_mark: ListingMark | None = None
+        self._keys_unlike_list: set[InstanceKey] = set()
 
     def notify_owners(self, owners: Iterable[str | None]) -> None:
         """Notify the listener that instances of these owners have changed; None, for no owner, is skipped."""
@@ -418,21 +423,23 @@ class InstanceTable:
             record = self._records.get(key)
             return replace(record) if record is not None else InstanceRecord(key)
 
-    def add_leaving_marks_to_late_overrides(self, held: Iterable[Instance]) -> list[Instance]:
+    def add_leaving_marks_to_late_overrides(self, held: Collection[Instance]) -> Collection[Instance]:
         """Return instances, with the mark of leaving added where their OUT_OF_SERVICE may be a late one of
-        this process.
+        this process; the same collection where none is.
         """
         with self._lock:
-            now, out_of_service = self.clock(), Status.OUT_OF_SERVICE
-            return [
-                rules.add_leaving_mark(one)
-                if one.overridden_status is out_of_service  # hardly any
-                and rules.looks_set_by_a_person(one)
-                and (record := self._records.get(one.key)) is not None
-                and rules.has_unanswered_out_of_service(record, now)
-                else one
-                for one in held
-            ]
+            now = self.clock()
+            late = {
+                record.key
+                for record in self._expiring.values()  # few, and all with an unanswered write
+                if rules.has_unanswered_out_of_service(record, now)
+            }
+        if not late:
+            return held
+        return [
+            rules.add_leaving_mark(one) if one.key in late and rules.looks_set_by_a_person(one) else one
+            for one in held
+        ]
 
     def believe_next_list(self) -> None:
         """Believe the next list: somebody else may have changed anything since this process wrote or read
@@ -455,8 +462,7 @@ class InstanceTable:
     def get(self, key: InstanceKey) -> Instance | None:
         """Return the instance of a key; None for none."""
         with self._lock:
-            record = self._records.get(key)
-            return record.instance if record is not None else None
+            return self._instance_of(key)
 
     def has_instance(self, key: InstanceKey) -> bool:
         """Return whether a key has an instance."""
@@ -550,43 +556,47 @@ class InstanceTable:
         :returns: the news: instances that were unknown or different, and are believed as listed; and the
             doubts: keys for which the list contradicts older firm knowledge.
         """
-        suggested = {instance.key: instance for instance in listed}
+        listing = Listing.of(listed)
         news: list[Instance] = []
         doubts: list[InstanceKey] = []
         left: list[Instance] = []
         with self._lock:
             self._purge_expired(self.clock())
-            # Of thousands of instances nearly all are the same objects as in the list before.
-            differing = [
-                (key, instance)
-                for (key, instance), record in zip(
-                    suggested.items(), map(self._records.get, suggested), strict=True
-                )
-                if record is None or record.instance is not instance
-            ]
-            for key, instance in differing:
-                record = self._get_or_create_record(key)
+            keys = self._keys_that_may_differ(listing) if is_complete else listing.by_key.keys()
+            for key in keys:
+                instance, record = listing.by_key.get(key), self._records.get(key)
+                if record is None and instance is None:
+                    continue
+                record = record or self._get_or_create_record(key)
                 said = rules.judge_list_entry(record, instance)
                 if said is ListVerdict.NEEDS_UNCACHED_READ:
                     doubts.append(key)
-                elif said is ListVerdict.CHANGED:
+                elif said is ListVerdict.CHANGED and instance is None:
+                    left += [record.instance] if record.instance is not None else []
+                    self._remove_instance(record, may_be_forgotten=may_be_forgotten)
+                    self._drop_if_empty(record)
+                elif said is ListVerdict.CHANGED and instance is not None:
                     news.append(instance)
                     self._set_instance(record, instance)
                 elif said is ListVerdict.UNCHANGED:
                     self._set_instance(record, instance)  # the same, so that the next list finds itself here
-            unlisted: list[InstanceRecord] = []
-            if is_complete and len(self._records) > len(suggested):  # each listed key has a record by now
-                unlisted = [record for key, record in self._records.items() if key not in suggested]
-            for record in unlisted:
-                said = rules.judge_list_entry(record, None)
-                if said is ListVerdict.NEEDS_UNCACHED_READ:
-                    doubts.append(record.key)
-                elif said is ListVerdict.CHANGED:
-                    left += [record.instance] if record.instance is not None else []
-                    self._remove_instance(record, may_be_forgotten=may_be_forgotten)
-                    self._drop_if_empty(record)
+            if is_complete:
+                self._merged_mark = listing.mark
+                self._keys_unlike_list = {
+                    key for key in keys if self._instance_of(key) is not listing.by_key.get(key)
+                }
         self.notify_owners(self._owners_beside_self_registered(left))
         return news, doubts
+
+    def _keys_that_may_differ(self, listing: Listing) -> Collection[InstanceKey]:
+        """Return the keys under which a list of the whole registry may show another object than is held here.
+
+        Of thousands of instances nearly all are the same objects as in the list that was merged before.
+        """
+        changed = listing.keys_changed_since(self._merged_mark)
+        if changed is None:
+            return dict.fromkeys((*listing.by_key, *self._records))
+        return dict.fromkeys((*changed, *self._keys_unlike_list))
 
     @contextmanager
     def _locked_record(self, key: InstanceKey) -> Iterator[InstanceRecord]:
@@ -604,6 +614,10 @@ class InstanceTable:
         if record is None:
             record = self._records[key] = InstanceRecord(key)
         return record
+
+    def _instance_of(self, key: InstanceKey) -> Instance | None:
+        record = self._records.get(key)
+        return record.instance if record is not None else None
 
     def _store_confirmed_instance(
         self, record: InstanceRecord, instance: Instance, former_owner: str | None
@@ -689,6 +703,7 @@ class InstanceTable:
     def _set_instance(self, record: InstanceRecord, instance: Instance | None) -> None:
         """Set a record's instance, None for none, and update all indexes."""
         before, record.instance = record.instance, instance
+        self._keys_unlike_list.add(record.key)
         counts_change = before is None or instance is None or not _are_counted_alike(before, instance)
         if before is not None and counts_change:
             _remove_from_index(self._by_application, before.application, record.key)

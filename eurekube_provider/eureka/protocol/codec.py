@@ -46,6 +46,8 @@ quote_json = json.encoder.encode_basestring_ascii
 
 _cached_path_problem = lru_cache(maxsize=MAX_SHARED_VALUES)(describe_unaddressable_name)
 _DEFAULT_DATA_CENTER = DataCenter()
+_DEFAULT_DATA_CENTER_JSON = {"@class": DEFAULT_DATA_CENTER_CLASS, "name": _DEFAULT_DATA_CENTER.name}
+_STATUS_BY_TEXT = {status.value: status for status in Status}
 _DEFAULT_LEASE = EurekaLease()
 _DEFAULT_PORT, _DEFAULT_SECURE_PORT = Port(7001, enabled=True), Port(7002, enabled=False)
 
@@ -291,7 +293,7 @@ def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
 
 
 def _data_center_from_json(value: Any) -> DataCenter:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or value == _DEFAULT_DATA_CENTER_JSON:
         return _DEFAULT_DATA_CENTER
     found = DataCenter(
         name=str(value.get("name") or "MyOwn"),
@@ -349,6 +351,8 @@ def _shared_metadata(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 
 def _status_from_json(value: Any, problems: list[str]) -> Status:
+    if isinstance(value, str) and (known := _STATUS_BY_TEXT.get(value)):
+        return known
     try:
         return Status(str(value or "UNKNOWN").upper())
     except ValueError:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from eurekube_provider.core.model import Instance, InstanceKey, Status
+from eurekube_provider.core.model import Instance, InstanceKey
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
@@ -32,25 +33,92 @@ NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaPart:
+    """The changes in one part of a delta, such as those of one application.
+
+    :ivar changes: the instance under each changed key; None for one that is no longer registered.
+    :ivar evicted_keys: of instances that nobody deregistered: the server evicted them for lack of
+        renewals.
+    :ivar departed_keys: the keys of the instances that left.
+    :ivar applications: the applications of all keys.
+    """
+
+    changes: Mapping[InstanceKey, Instance | None]
+    evicted_keys: frozenset[InstanceKey] = frozenset()
+    departed_keys: tuple[InstanceKey, ...] = field(init=False, repr=False)
+    applications: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Collect what each delta with this part asks for."""
+        departed = tuple(key for key, instance in self.changes.items() if instance is None)
+        object.__setattr__(self, "departed_keys", departed)
+        object.__setattr__(self, "applications", frozenset(application for application, _ in self.changes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Delta:
     """One answer of ``/apps/delta``: the changes at a server within the last minutes.
 
     :param version: counts the deltas that a server has made since it was started.
     :param status_counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
-    :param changes: the instance under each changed key; None for one that is no longer registered.
-    :param evicted_keys: of instances that nobody deregistered: the server evicted them for lack of
-        renewals.
+    :param parts: the parts, in their order; the last change of an instance counts. A part that was in the
+        delta before is the same object.
     """
 
     version: int
     status_counts: str
-    changes: Mapping[InstanceKey, Instance | None]
-    evicted_keys: frozenset[InstanceKey] = frozenset()
+    parts: tuple[DeltaPart, ...] = ()
+
+    @property
+    def change_count(self) -> int:
+        """The number of changes."""
+        return sum(len(part.changes) for part in self.parts)
+
+    @property
+    def changes(self) -> dict[InstanceKey, Instance | None]:
+        """The changes of all parts, as in :class:`DeltaPart`."""
+        return _merge_changes(self.parts)
 
     @property
     def departed_keys(self) -> list[InstanceKey]:
         """The keys of the instances that left."""
-        return [key for key, instance in self.changes.items() if instance is None]
+        departed = [key for part in self.parts for key in part.departed_keys]
+        if self._has_each_key_once:
+            return departed
+        changes = self.changes
+        return [key for key in dict.fromkeys(departed) if changes[key] is None]
+
+    @property
+    def evicted_keys(self) -> frozenset[InstanceKey]:
+        """The keys of the instances that the server evicted."""
+        evicted: set[InstanceKey] = set()
+        for part in self.parts:
+            if evicted:
+                evicted.difference_update(part.changes)
+            evicted |= part.evicted_keys
+        return frozenset(evicted)
+
+    def changes_since(self, before: Delta) -> dict[InstanceKey, Instance | None]:
+        """Return the changes without those of parts that were in the delta before: whoever applied that one
+        has applied them.
+        """
+        if not (self._has_each_key_once and before._has_each_key_once):
+            return self.changes  # what another part says of a key may count by now
+        applied = set(map(id, before.parts))
+        return _merge_changes(part for part in self.parts if id(part) not in applied)
+
+    @property
+    def _has_each_key_once(self) -> bool:
+        """True if no two parts name an instance of the same application."""
+        count = sum(len(part.applications) for part in self.parts)
+        return count == len(frozenset[str]().union(*(part.applications for part in self.parts)))
+
+
+def _merge_changes(parts: Iterable[DeltaPart]) -> dict[InstanceKey, Instance | None]:
+    changes: dict[InstanceKey, Instance | None] = {}
+    for part in parts:
+        changes.update(part.changes)
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +134,13 @@ class DeltaChange:
     was_evicted: bool
 
 
-def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> dict[InstanceKey, Instance] | None:
+def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> Mapping[InstanceKey, Instance] | None:
     """Return a list with the changes of a later delta; None where the delta's counts contradict the result.
 
     Unchanged instances stay the same objects.
     """
-    result = dict(held)
-    for key, instance in delta.changes.items():
-        if instance is None:
-            result.pop(key, None)
-        elif (old := result.get(key)) is not instance and old != instance:
-            result[key] = instance
-    return result if format_status_counts(result.values()) == delta.status_counts else None
-
-
-def format_status_counts(instances: Iterable[Instance]) -> str:
-    """Return the number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""
-    statuses = [instance.status for instance in instances]
-    counts = {status.value: statuses.count(status) for status in Status}
-    return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)
+    found = Listing(held).with_changes(delta.changes)
+    return found.by_key if found.status_counts == delta.status_counts else None
 
 
 def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO_INSTANCES) -> Delta:
@@ -100,15 +156,24 @@ def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO
         for application in iterate_items(applications.get("application"))
         for document in iterate_items(application.get("instance"))
     )
-    return build_delta(applications, (parse_delta_change(document, held) for document in documents))
+    part = build_part(parse_delta_change(document, held) for document in documents)
+    return build_delta(applications, [part])
 
 
-def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaChange | None]) -> Delta:
-    """Return the delta that consists of these items.
+def build_delta(applications: Mapping[str, Any], parts: Iterable[DeltaPart]) -> Delta:
+    """Return the delta that consists of these parts.
 
     :param applications: the fields beside the instances.
-    :param items: the delta's items in their order; the last item of an instance counts. None stands for an
-        unreadable item: the counts then differ, and the caller reads the list.
+    """
+    counts = str(applications["apps__hashcode"])
+    return Delta(int(applications["versions__delta"]), counts, tuple(parts))
+
+
+def build_part(items: Iterable[DeltaChange | None]) -> DeltaPart:
+    """Return the part of a delta that consists of these items.
+
+    :param items: the items in their order; the last item of an instance counts. None stands for an unreadable
+        item: the counts then differ, and the caller reads the list.
     """
     changes: dict[InstanceKey, Instance | None] = {}
     lapsed: set[InstanceKey] = set()
@@ -121,8 +186,7 @@ def build_delta(applications: Mapping[str, Any], items: Iterable[DeltaChange | N
             lapsed.add(key)
         else:
             lapsed.discard(key)
-    counts = str(applications["apps__hashcode"])
-    return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
+    return DeltaPart(changes, frozenset(lapsed))
 
 
 def parse_delta_change(document: Any, held: Mapping[InstanceKey, Instance]) -> DeltaChange | None:

@@ -25,7 +25,51 @@ INSTANCE_START = b'{"instanceId":"'
 LARGEST_PART_BYTES = 2**22
 """The largest text without the begin of an instance that is waited for, in bytes."""
 
+_FIRST_APPLICATION_START = b'"application":[{"name":"'
+_BETWEEN_APPLICATIONS = b']},{"name":"'
+_APPLICATIONS_END = b"]}]}}"
+"""The text with which servers begin the first application, the text between two, and the text that ends the
+last one and everything around it. Within a JSON string their quotes would be escaped.
+"""
+
 _decode_json = json.JSONDecoder().raw_decode
+
+
+def split_at_applications(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text around the applications, as JSON without any, then the text of each application.
+
+    An application's text begins with its name and ends within its list of instances;
+    :func:`complete_application_text` makes it a list of one application. Where each of these texts is JSON by
+    itself, the whole text is the JSON of these applications.
+
+    :raises ValueError: no server that knows an application wrote it.
+    """
+    texts = _split_at(_BETWEEN_APPLICATIONS, pieces)
+    begin, start, text = next(texts).partition(_FIRST_APPLICATION_START)
+    if not start:
+        raise ValueError("not as servers write it")
+    yield begin + b'"application":[]}}'
+    for following in texts:
+        yield text
+        text = following
+    if not text.endswith(_APPLICATIONS_END):
+        raise ValueError("not as servers write it")
+    yield text.removesuffix(_APPLICATIONS_END)
+
+
+def complete_application_text(text: bytes) -> bytes:
+    """Return the JSON of a list or a delta with one application, given its text by
+    :func:`split_at_applications`.
+    """
+    return b'{"applications":{' + _FIRST_APPLICATION_START + text + _APPLICATIONS_END
+
+
+def _split_at(separator: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *parts, rest = (rest + piece).split(separator)
+        yield from parts
+    yield rest
 
 
 def split_at_instances(pieces: Iterable[bytes]) -> Iterator[bytes]:

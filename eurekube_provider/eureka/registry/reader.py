@@ -10,13 +10,14 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import CLUSTER_UID_KEY
 from eurekube_provider.core.liveness import Liveness, liveness_of_started_threads
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peers import Peers, merge_lists
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
@@ -62,8 +63,7 @@ class Reader:
         self._led_since = 0.0
         self._urls_to_list: set[str] = set()  # not listed yet since this replica came to lead
         self._is_followed = False
-        self._listed: list[Instance] = []
-        self._to_share: list[Instance] = []
+        self._listed = self._to_share = Listing()
         self._changed_lately_until = -windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
         self._has_reported_of_cluster = False
         self._reading = threading.Lock()
@@ -179,7 +179,7 @@ class Reader:
 
     def _share_listed_instances(self) -> None:
         """Have renewals hold the instances of the last list; not at once, since mirrors write now."""
-        listed, self._to_share = self._to_share, []
+        listed, self._to_share = self._to_share, Listing()
         self._repair.hold_listed(listed)
 
     def check_between_reads(self) -> None:
@@ -216,7 +216,7 @@ class Reader:
             silent: Mapping[str, RegistryError] = {}
             if everywhere:
                 lists, silent = self._peers.ask_all_or_raise(lambda peer: peer.list_instances())
-                listed = merge_lists(lists.values())
+                listed = Listing.of(merge_lists(lists.values()))
             else:
                 in_doubt = as_new_leader or self._needs_full_list
                 listed = self._fetcher.read(
@@ -306,14 +306,14 @@ class Reader:
         known = self._table.get(instance.key)
         return known is not None and not known.is_leaving
 
-    def process_list(self, listed: list[Instance], *, is_complete: bool) -> None:
+    def process_list(self, instances: Collection[Instance], *, is_complete: bool) -> None:
         """Process a list of the whole registry."""
         if not self._reachability.has_been_read:
             # Before anything of it is known: what another cluster of this name holds would be taken for ours.
-            self._refuse_other_cluster_of_same_name(listed)
-        listed = self._table.add_leaving_marks_to_late_overrides(listed)
+            self._refuse_other_cluster_of_same_name(instances)
+        listed = Listing.of(self._table.add_leaving_marks_to_late_overrides(instances))
         if self._is_followed:
-            if self._listed and listed != self._listed:
+            if self._listed and listed.differs_from(self._listed):
                 self._changed_lately_until = time.monotonic() + windows.FREQUENT_READS_AFTER_CHANGE_SECONDS
             self._listed = listed
         news, doubts = self._table.merge_list(
@@ -371,7 +371,7 @@ class Reader:
                 },
             )
 
-    def _refuse_other_cluster_of_same_name(self, listed: Sequence[Instance]) -> None:
+    def _refuse_other_cluster_of_same_name(self, listed: Collection[Instance]) -> None:
         """Refuse to go on if another cluster uses this cluster's name, and would take this cluster's
         instances for its own.
 
@@ -382,7 +382,7 @@ class Reader:
         """
         if not self._ownership.checks_cluster_uid:
             return
-        lists: list[Sequence[Instance]] = [listed]
+        lists: list[Collection[Instance]] = [listed]
         if len(self._peers.peers) > 1:
             answers, _ = self._peers.ask_all(lambda peer: peer.list_instances())
             lists += answers.values()

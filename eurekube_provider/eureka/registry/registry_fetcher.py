@@ -34,8 +34,9 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import FindInstance, Instance, InstanceKey
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.delta import Delta, apply_delta
+from eurekube_provider.eureka.protocol.delta import Delta
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -103,7 +104,7 @@ class RegistryFetcher:
         self._peers = peers
         self._clock = clock
         self._fingerprint = b""
-        self._held: dict[InstanceKey, Instance] = {}
+        self._held = Listing()
         self._cursor: _DeltaCursor | None = None
         self._find_known = find_known
         self._deltas = DeltaReader(find_known)
@@ -118,7 +119,7 @@ class RegistryFetcher:
         *,
         in_doubt: bool = True,
         wants_departure_proofs: bool = False,
-    ) -> list[Instance]:
+    ) -> Listing:
         """List the registry, from the first server that answers.
 
         :param started_ms_by_url: when the server at each URL was started, where that is known.
@@ -132,7 +133,7 @@ class RegistryFetcher:
             lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt)
         )
 
-    def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
+    def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> Listing:
         now = self._clock()
         cursor, self._cursor = self._cursor, None  # unless all goes well
         self._deferred = None
@@ -149,14 +150,14 @@ class RegistryFetcher:
                     self._begin_following(peer, started_ms, now, cursor)
                 elif self._wants_proofs:
                     self._report_departures_beside_list(peer)
-        return list(self._held.values())
+        return self._held
 
     @property
     def has_deferred_list(self) -> bool:
         """True if a list still waits to be parsed by :meth:`parse_deferred_list`."""
         return self._deferred is not None
 
-    def parse_deferred_list(self) -> list[Instance]:
+    def parse_deferred_list(self) -> Listing:
         """Parse the deferred list, and return its instances with the changes of the later delta.
 
         :raises RegistryError: the list cannot be parsed.
@@ -165,11 +166,12 @@ class RegistryFetcher:
         cursor, self._cursor = self._cursor, None  # unless all goes well
         if deferred is not None and cursor is not None:
             self._store_list(deferred.fingerprint, deferred.parse())
-            held = apply_delta(self._held, cursor.delta)
-            if held is not None and held != self._held:  # the delta is newer, and was passed on
+            held = self._held.with_changes(cursor.delta.changes)
+            fits = held.status_counts == cursor.delta.status_counts
+            if fits and held is not self._held:  # the delta is newer, and was passed on
                 self._held, self._fingerprint = held, b""
-            self._cursor = replace(cursor, matches_held=held is not None, listed_at=deferred.asked_at)
-        return list(self._held.values())
+            self._cursor = replace(cursor, matches_held=fits, listed_at=deferred.asked_at)
+        return self._held
 
     def _update_by_delta_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Update the held registry by the delta, or by the list once it is due; return False if it is in
@@ -197,18 +199,17 @@ class RegistryFetcher:
         return True
 
     def _parse_delta(self, pieces: TextPieces) -> Delta:
-        return self._deltas.read(pieces, self._held)
+        return self._deltas.read(pieces, self._held.by_key)
 
     def _store_list(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
         """Replace the held registry by a list; None stands for an unchanged list."""
         self._deltas.forget_texts()
         self._fingerprint = fingerprint
         if instances is not None:
-            before = self._held
-            self._held = {
-                one.key: old if (old := before.get(one.key)) == one and old is not None else one
-                for one in instances
-            }
+            before = self._held.by_key
+            self._held = Listing.of(
+                old if (old := before.get(one.key)) == one and old is not None else one for one in instances
+            )
 
     def _begin_following(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
         """Read the first delta after a list; later deltas are compared with it."""
@@ -221,7 +222,7 @@ class RegistryFetcher:
             self._pause_deltas(now)
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self._report_departures(delta, [key for key in delta.departed_keys if key not in self._held])
+        self._report_departures(delta, [key for key in delta.departed_keys if key not in self._held.by_key])
         if self._is_delta_too_large(delta):
             self._pause_deltas(now)
             return
@@ -231,7 +232,8 @@ class RegistryFetcher:
             started_ms=started_ms,
             fingerprint=fingerprint,
             delta=delta,
-            matches_held=apply_delta(self._held, delta) == self._held,
+            matches_held=self._held.with_changes(delta.changes) is self._held
+            and self._held.status_counts == delta.status_counts,
             listed_at=now,
             read_at=now,
             changed_at=before.changed_at if before is not None and is_same else now,
@@ -247,7 +249,7 @@ class RegistryFetcher:
             return  # the list was read, which is what counts
         delta = found[1] if found is not None else None
         if delta is not None:
-            gone = [key for key in delta.departed_keys if key not in self._held]
+            gone = [key for key in delta.departed_keys if key not in self._held.by_key]
             self.removals_seen([key for key in gone if key not in delta.evicted_keys])
             self.evictions_seen([key for key in gone if key in delta.evicted_keys])
 
@@ -278,12 +280,13 @@ class RegistryFetcher:
             return True
         if now - cursor.changed_at > windows.LONGEST_DELTA_GAP_SECONDS:
             return False
-        held = apply_delta(self._held, delta) if delta.version >= cursor.delta.version else None
-        if held is None:
+        changes = delta.changes_since(cursor.delta) if cursor.matches_held else delta.changes
+        held = self._held.with_changes(changes)
+        if delta.version < cursor.delta.version or held.status_counts != delta.status_counts:
             self._pause_deltas(now)
             return False
         self._report_departures(delta, delta.departed_keys)
-        if held != self._held:
+        if held is not self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         if self._is_delta_too_large(delta):
             self._pause_deltas(now)
@@ -301,7 +304,7 @@ class RegistryFetcher:
         it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the
         same.
         """
-        return len(delta.changes) > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
+        return delta.change_count > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 
     def _report_departures(self, delta: Delta, keys: Sequence[InstanceKey]) -> None:
         """Report which of these keys left every server, as far as this one knows, and which this server

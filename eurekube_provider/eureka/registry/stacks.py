@@ -10,12 +10,13 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.listing import Listing, ListingMark
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import InstanceVerdict, Ownership, ServerAnswers
@@ -49,6 +50,8 @@ class RenewedStackRegistrations:
         self._suggested: dict[InstanceKey, Instance] = {}  # by a list; the most urgent first
         self._restoring: set[InstanceKey] = set()  # what a server forgot, and could not be restored yet
         self._elsewhere: set[InstanceKey] = set()  # what servers show of another region, and do not hold
+        self._listed_mark: ListingMark | None = None  # of the list that was processed last
+        self._listed_ours: Mapping[InstanceKey, Instance] = {}  # what it shows of ours
 
     def stand_by(self) -> None:
         """Forget all registrations, since another replica renews them."""
@@ -70,11 +73,7 @@ class RenewedStackRegistrations:
         """
         if self._renewals.is_standing_by:
             return
-        ours = {
-            one.key: one
-            for one in listed
-            if RENEWER_KEY in one.metadata and self._ownership.is_renewed_for_stack(one)
-        }
+        ours = self._update_listed_ours(Listing.of(listed))
         # What stands again was perhaps restored without an answer: from now on, who removes it means it.
         self._restoring.difference_update(ours)
         suggested: list[Instance] = []
@@ -85,6 +84,20 @@ class RenewedStackRegistrations:
                 suggested.append(instance)
         with self._lock:
             self._suggested = {one.key: one for one in sorted(suggested, key=_lapses_at)}
+
+    def _update_listed_ours(self, listing: Listing) -> Mapping[InstanceKey, Instance]:
+        """Return the listed registrations that this process renews, of which only those of changed keys are
+        looked at where the listing was made of the last one.
+        """
+        changed = listing.keys_changed_since(self._listed_mark)
+        ours = {} if changed is None else {**self._listed_ours}
+        for key in listing.by_key if changed is None else changed:
+            one = listing.by_key.get(key)
+            ours.pop(key, None)
+            if one is not None and RENEWER_KEY in one.metadata and self._ownership.is_renewed_for_stack(one):
+                ours[key] = one
+        self._listed_mark, self._listed_ours = listing.mark, ours
+        return ours
 
     def renew_suggested_by_list(self) -> None:
         """Read the registrations that a list suggested on every server that answers, and renew the existing

@@ -31,7 +31,11 @@ from eurekube_provider.core.model import EMPTY_MAPPING, Instance
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.host_names import HostNameCache
-from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from eurekube_provider.operator.mirror.mirror_objects import (
+    MirrorKey,
+    MirrorObjects,
+    service_name_of_mirrors_slice,
+)
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
@@ -73,7 +77,7 @@ class ApplicationReconciler:
     ) -> Write | None:
         """Decide on the endpoints of an application's Service, and return the writes that it needs.
 
-        :param round_: the part of the round that collects this application's results.
+        :param round_: the round, which gets this application's results.
         :param name: the name of the Service.
         :returns: a function that makes the writes, to be called once before the next round, on any thread;
             None if no write is needed.
@@ -85,6 +89,7 @@ class ApplicationReconciler:
             self._done[place] = done
             round_.shown_services.append(done[1])
             return None
+        round_ = round_.make_part()
         if isinstance(situation.mirror_or_problem, Mirror):
             situation = self._with_eureka_and_dns_answers(round_, situation)
         decision = decide_mirrored_service(situation)
@@ -114,7 +119,7 @@ class ApplicationReconciler:
             owner_reference(round_.mirror_object),
             instances,
             service,
-            round_.slices.get(name, []),
+            round_.slices.get(name, ()),
             self._services.service(round_.key[0], name),
             "" if service is not None else self._objects.mirror_name_of_service(round_.key[0], name),
             self._services.slice_names_taken_by_others(round_.key[0], name),
@@ -136,8 +141,8 @@ class ApplicationReconciler:
         # Also under another name: callers of those endpoints call this Service from now on.
         moving = [
             one
-            for other, one in round_.slices_by_application.get(application, ())
-            if other != situation.service_name
+            for one in round_.slices_by_application.get(application, ())
+            if service_name_of_mirrors_slice(one) != situation.service_name
         ]
         own = [one for one in situation.slices if mirrored_application(one) in ("", application)]
         before = [
@@ -148,8 +153,7 @@ class ApplicationReconciler:
             )  # networks may have been taken away since
         ]
         # A slice of this mirror may belong to another Service by now, and other owners may have taken names.
-        taken = [str(one["metadata"]["name"]) for those in round_.slices.values() for one in those]
-        taken += self._writer.taken_slice_names(round_.key[0])
+        taken = (*round_.slice_names, *self._writer.taken_slice_names(round_.key[0]))
         situation = replace(situation, current_endpoints=before, taken_slice_names=taken)
         unlisted = self._look_up_unlisted(round_, application, situation.unlisted_ids)
         instances = [*situation.instances, *unlisted.registered]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.mirror import mirrored_application
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     MIRROR_SLICE_MANAGER,
@@ -25,6 +26,36 @@ MirrorKey = tuple[str, str]
 """Namespace and name of a mirror."""
 
 
+class _MirrorSlices:
+    """The EndpointSlices of one mirror. An index gives the same tuple until one of its slices changes.
+
+    :ivar by_service: the slices by the name of their Service; ``by_application`` by the application that they
+        show.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Object] = {}
+        self.by_service: dict[str, tuple[Object, ...]] = {}
+        self.by_application: dict[str, tuple[Object, ...]] = {}
+
+    def put(self, name: str, item: Object | None) -> None:
+        """Store a slice; None removes it."""
+        for index, place_of in (
+            (self.by_service, service_name_of_mirrors_slice),
+            (self.by_application, mirrored_application),
+        ):
+            if (before := self.by_name.get(name)) is not None:
+                place = place_of(before)
+                left = tuple(one for one in index.pop(place) if one is not before)
+                if left:
+                    index[place] = left
+            if item is not None:
+                index[place_of(item)] = (*index.get(place_of(item), ()), item)
+        self.by_name.pop(name, None)
+        if item is not None:
+            self.by_name[name] = item
+
+
 class MirrorObjects:
     """Local copies of the cluster's objects; any number of threads may share them.
 
@@ -38,7 +69,7 @@ class MirrorObjects:
         self._concerned = concerned
         self._lock = threading.Lock()
         self._services: dict[MirrorKey, dict[str, Object]] = defaultdict(dict)
-        self._slices: dict[MirrorKey, dict[str, Object]] = defaultdict(dict)
+        self._slices: dict[MirrorKey, _MirrorSlices] = defaultdict(_MirrorSlices)
 
         def make_group(
             resource: ApiResource, listener: Callable[[Object | None, Object | None], None], labels: str = ""
@@ -57,9 +88,9 @@ class MirrorObjects:
             )
 
         self.mirrors = make_group(MIRRORS, self._enqueue_changed_mirror)
-        self.services = make_group(SERVICES, partial(self._update_table, self._services), MIRROR_LABEL)
+        self.services = make_group(SERVICES, partial(self._update, self._put_service), MIRROR_LABEL)
         is_ours = f"{SLICE_MANAGED_BY_LABEL}={MIRROR_SLICE_MANAGER}"
-        self.slices = make_group(ENDPOINT_SLICES, partial(self._update_table, self._slices), is_ours)
+        self.slices = make_group(ENDPOINT_SLICES, partial(self._update, self._put_slice), is_ours)
         self._groups = (self.mirrors, self.services, self.slices)
 
     def start(self) -> None:
@@ -102,14 +133,22 @@ class MirrorObjects:
         with self._lock:
             return dict(self._services.get(key, {}))
 
-    def slices_of(self, key: MirrorKey) -> dict[str, list[Object]]:
-        """Return a mirror's EndpointSlices, by the name of their Service."""
+    def slices_of(self, key: MirrorKey) -> dict[str, tuple[Object, ...]]:
+        """Return a mirror's EndpointSlices, by the name of their Service; while none of a Service's slices
+        changes, they are the same object.
+        """
         with self._lock:
-            slices = list(self._slices.get(key, {}).values())
-        found: dict[str, list[Object]] = defaultdict(list)
-        for item in slices:
-            found[(item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")].append(item)
-        return found
+            return dict(self._slices[key].by_service) if key in self._slices else {}
+
+    def slices_by_application(self, key: MirrorKey) -> Mapping[str, Sequence[Object]]:
+        """Return a mirror's EndpointSlices, by the application that they show."""
+        with self._lock:
+            return dict(self._slices[key].by_application) if key in self._slices else {}
+
+    def slice_names_of(self, key: MirrorKey) -> Sequence[str]:
+        """Return the names of a mirror's EndpointSlices."""
+        with self._lock:
+            return tuple(self._slices[key].by_name) if key in self._slices else ()
 
     def mirror_name_of_service(self, namespace: str, service: str) -> str:
         """Return the name of the mirror that wrote a Service; empty for a Service that no mirror wrote."""
@@ -141,24 +180,38 @@ class MirrorObjects:
         if subject is not None:
             self._concerned(key_of(subject))
 
-    def _update_table(
-        self, table: dict[MirrorKey, dict[str, Object]], old: Object | None, new: Object | None
+    def _update(
+        self, put: Callable[[MirrorKey, str, Object | None], None], old: Object | None, new: Object | None
     ) -> None:
         keys = set()
         with self._lock:
             for item, stands in ((old, False), (new, True)):
                 if item is None:
                     continue
-                key, name = _mirror_key(item), item["metadata"]["name"]
+                key = _mirror_key(item)
                 keys.add(key)
-                if stands:
-                    table[key][name] = item
-                else:
-                    table[key].pop(name, None)
-                    if not table[key]:
-                        del table[key]
+                put(key, item["metadata"]["name"], item if stands else None)
         for key in keys:
             self._concerned(key)
+
+    def _put_service(self, key: MirrorKey, name: str, item: Object | None) -> None:
+        services = self._services[key]
+        services.pop(name, None)
+        if item is not None:
+            services[name] = item
+        if not services:
+            del self._services[key]
+
+    def _put_slice(self, key: MirrorKey, name: str, item: Object | None) -> None:
+        slices = self._slices[key]
+        slices.put(name, item)
+        if not slices.by_name:
+            del self._slices[key]
+
+
+def service_name_of_mirrors_slice(item: Object) -> str:
+    """Return the name of the Service to which a mirror's slice belongs."""
+    return str((item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, ""))
 
 
 def _mirror_key(item: Object) -> MirrorKey:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,6 +73,55 @@ class MirrorResult:
     requeue_after_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _NamedServices:
+    """The names of a mirror's Services.
+
+    :ivar names: the Service of each application.
+    :ivar others: the existing Service of each application that gets another one, or none.
+    :ivar problems: why applications get none.
+    """
+
+    names: Mapping[str, str]
+    others: Mapping[str, str]
+    problems: tuple[Problem, ...] = ()
+
+
+class _LastRound:
+    """What the last round of a mirror found, and what stays true while the same is given.
+
+    :ivar listed: Eureka's instances by application; None before the first round. Applications that have
+        changed since are written first.
+    :ivar instances: all that Eureka listed by application; ``selected`` those that this spec selects, and
+        ``meant`` the applications of which it mirrors an instance.
+    """
+
+    def __init__(
+        self, item: Object, mirror: Mirror, listed: Mapping[str, Sequence[Instance]] | None = None
+    ) -> None:
+        self.item, self.mirror, self.listed = item, mirror, listed
+        self.instances: Mapping[str, Sequence[Instance]] = {}
+        self.selected: Mapping[str, Sequence[Instance]] = {}
+        self.meant: Set[str] = frozenset()
+        self._shown: tuple[object, Mapping[str, str]] | None = None
+        self._named: tuple[object, _NamedServices] | None = None
+
+    def application_by_service(self, round_: MirrorRound) -> Mapping[str, str]:
+        """Return the application that each Service shows, see :func:`_application_by_service`."""
+        given = round_.services, round_.slices
+        if self._shown is None or self._shown[0] != given:
+            kept = dict(round_.services), dict(round_.slices)  # a round changes its own
+            self._shown = kept, _application_by_service(round_)
+        return self._shown[1]
+
+    def name_services(self, meant: Set[str], existing: Mapping[str, str]) -> _NamedServices:
+        """Return the names of the Services, see :func:`_name_services`."""
+        given = meant, existing
+        if self._named is None or self._named[0] != given:
+            self._named = given, _name_services(self.mirror, meant, existing)
+        return self._named[1]
+
+
 class MirrorReconciler:
     """The reconciler of mirrors, each by one thread at a time; any number of threads may share it.
 
@@ -107,12 +155,11 @@ class MirrorReconciler:
         self.applications = ApplicationReconciler(cluster, objects, writer, names, self._services, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
         """Applications whose last write was refused: they come last in the next round."""
-        self._listed_before: dict[MirrorKey, Mapping[str, Sequence[Instance]]] = {}
-        """Eureka's instances in the last round: applications that have changed since come first."""
+        self._last_rounds: dict[MirrorKey, _LastRound] = {}
 
     def on_leadership_lost(self) -> None:
         """Forget since when endpoints are held, since each new leader counts that time anew."""
-        self._listed_before.clear()
+        self._last_rounds.clear()
         self.applications.on_leadership_lost()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
@@ -130,7 +177,7 @@ class MirrorReconciler:
         self._writer.settle_unanswered_deletions(key[0])
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         try:
-            mirror = Mirror.from_object(item)
+            mirror = self._mirror_of(key, item)
         except ConfigurationError as error:
             return MirrorResult(
                 self._report_on_shown_endpoints(
@@ -166,7 +213,8 @@ class MirrorReconciler:
                 figures.read_at,
                 services,
                 slices,
-                _slices_by_application(slices),
+                self._objects.slices_by_application(key),
+                self._objects.slice_names_of(key),
                 " ".join(sorted(one.url for one in figures.servers)),
                 is_brake_released=key in self.applications.released
                 or has_annotation(item, RELEASE_BRAKE_ANNOTATION),
@@ -213,7 +261,7 @@ class MirrorReconciler:
         return MirrorResult(report, tuple(round_.expired_instance_names), min(again, default=None))
 
     def _delete_slices_of_opted_out_services(
-        self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]
+        self, item: Object, mirror: Mirror, slices: dict[str, tuple[Object, ...]]
     ) -> None:
         """Delete the mirror's slices of each Service that a person owns and that does not ask for them.
 
@@ -267,7 +315,7 @@ class MirrorReconciler:
     def _report_on_shown_endpoints(
         self,
         services: Mapping[str, Object],
-        slices: Mapping[str, list[Object]],
+        slices: Mapping[str, Sequence[Object]],
         failure: Problem | None,
         read_at: float | None = None,
     ) -> MirrorReport:
@@ -284,53 +332,26 @@ class MirrorReconciler:
         """Write the Services and slices of all applications that the mirror selects, and delete all
         others.
         """
-        mirror = round_.mirror
-        listed = self._listed_instances(mirror, round_.source)
-        existing = _application_by_service(round_)
-        if mirror.application:
-            meant = {mirror.application}
-        else:
-            meant = {one for one in existing.values() if one in listed or mirror.selects_application(one)}
-            meant |= {
-                application
-                for application, instances in listed.items()
-                if any(not is_excluded_from_mirror(mirror, one, self._cluster) for one in instances)
-            }
-        earlier: Mapping[str, str] = {}
-        if mirror.form is MirrorForm.ATTACHED:
-            names: Mapping[str, str] = {mirror.application: mirror.attach_to}
-        else:
-            # A Service whose application is meant no more goes over to the one that gets its name: made again
-            # it would have another address.
-            keep = {name: application for name, application in existing.items() if application in meant}
-            assigned = assign_service_names(mirror.service_name, meant, keep)
-            names = self._names_within_service_limit(round_, assigned.names, existing)
-            round_.problems += [
-                Problem(MirrorCondition.NAME_TAKEN, sentence)
-                for sentence in assigned.refusal_sentences.values()
-            ]
-            round_.problems += [
-                Problem(MirrorCondition.NO_NAME, sentence)
-                for sentence in assigned.unnameable_sentences.values()
-            ]
-            earlier = self._earlier_services(round_, names, meant, existing)
-        parts: list[MirrorRound] = []
+        mirror, last = round_.mirror, self._last_rounds[round_.key]
+        listed, meant = self._listed_instances(mirror, round_.source, last)
+        existing = last.application_by_service(round_)
+        if not mirror.application:
+            meant |= {one for one in existing.values() if one in listed or mirror.selects_application(one)}
+        named = last.name_services(meant, existing)
+        names, earlier = named.names, self._earlier_services(round_, named)
+        round_.problems += named.problems
         refused_before = self._refused.setdefault(round_.key, set())
-        before = self._listed_before.get(round_.key, listed)
-        self._listed_before[round_.key] = listed
+        before, last.listed = last.listed if last.listed is not None else listed, listed
 
         def rank(named: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
             application, _ = named
             change = _rank_change(before.get(application), listed.get(application))
             return application in refused_before, change, named
 
-        order = sorted(map(rank, [*names.items(), *earlier.items()]))
-
         def decide_writes(ranks: Iterable[tuple[bool, int, tuple[str, str]]]) -> Iterator[Write]:
             for _, _, (application, name) in ranks:
-                parts.append(round_.make_part())
                 write = self.applications.decide_writes(
-                    parts[-1], application, name, listed.get(application, ())
+                    round_, application, name, listed.get(application, ())
                 )
                 if write is not None:
                     yield partial(try_write, application, write)
@@ -352,14 +373,15 @@ class MirrorReconciler:
                 refused_before.discard(application)
 
         # Changed applications are written before the others are decided, which would delay their writes.
-        changed = sum(rank[:2] < (False, _UNCHANGED_RANK) for rank in order)
-        run_writes(decide_writes(order[:changed]), min(self._writers, changed))
-        run_writes(decide_writes(order[changed:]), self._writers)
+        order = [*names.items(), *earlier.items()]
+        may_differ = [one for one in order if before.get(one[0]) is not listed.get(one[0])]
+        changed = [one for one in sorted(map(rank, may_differ)) if one[:2] < (False, _UNCHANGED_RANK)]
+        run_writes(decide_writes(changed), min(self._writers, len(changed)))
+        run_writes(decide_writes(sorted({*map(rank, order)}.difference(changed))), self._writers)
         if refused:
             raise refused[0]  # before any deletion: callers of those endpoints have no other Service yet
         refused_before.clear()
-        for part in parts:
-            round_.add_part(part)
+        round_.add_parts()
         if round_.is_frozen:
             return
         round_.problems += self._host_name_address_problems(round_, listed)
@@ -395,67 +417,57 @@ class MirrorReconciler:
                         if problem is not None:
                             yield problem
 
-    def _earlier_services(
-        self,
-        round_: MirrorRound,
-        names: Mapping[str, str],
-        meant: Set[str],
-        existing: Mapping[str, str],
-    ) -> dict[str, str]:
+    def _earlier_services(self, round_: MirrorRound, named: _NamedServices) -> dict[str, str]:
         """Return the earlier Service of each application that cannot have the one that the mirror names now.
 
         Its callers have no other, so that it goes on following Eureka.
         """
-        # Nearly always each Service has the name that is meant, and nothing else is looked at.
+        # Nearly always each Service has the name that is meant, and nothing is looked at.
         return {
             application: name
-            for name, application in sorted(existing.items(), reverse=True)
-            if name != names.get(application)
-            and application in meant
-            and name in round_.services
-            and (
-                application not in names
-                or self._services.is_owned_by_person(round_.key[0], names[application])
-            )
+            for application, name in named.others.items()
+            if application not in named.names
+            or self._services.is_owned_by_person(round_.key[0], named.names[application])
         }
 
-    @staticmethod
-    def _names_within_service_limit(
-        round_: MirrorRound, names: Mapping[str, str], existing: Mapping[str, str]
-    ) -> Mapping[str, str]:
-        """Return the Service names, by application, that the mirror may show: those that exist, and new ones
-        up to ``spec.maxServices``. Record a problem for the others.
+    def _mirror_of(self, key: MirrorKey, item: Object) -> Mirror:
+        """Return the mirror's spec as a value; what was found by another spec is forgotten.
+
+        :raises ConfigurationError: as :meth:`Mirror.from_object`.
         """
-        mirror = round_.mirror
-        have = {*existing.values()}
-        new = sorted(application for application in names if application not in have)
-        room = max(0, mirror.max_services - (len(names) - len(new)))
-        if mirror.allows_all:
-            room = 0
-        waiting = new[room:]
-        if mirror.allows_all:
-            sentence = (
-                "spec.allow keeps no application away, so that anyone who registers in Eureka makes Services"
-                f" here: what stands is kept, and no new one is made; {len(waiting)} wait"
-            )
-        else:
-            sentence = (
-                f"{len(waiting)} applications wait for a Service: {mirror.max_services} are the most"
-                f" (spec.maxServices), such as {join_sentences(waiting)}"
-            )
-        if waiting or mirror.allows_all:
-            round_.problems.append(Problem(MirrorCondition.TOO_MANY_SERVICES, sentence))
-        return {application: name for application, name in names.items() if application not in {*waiting}}
+        last = self._last_rounds.get(key)
+        if last is not None and last.item is item:
+            return last.mirror
+        mirror = Mirror.from_object(item)
+        if last is not None and last.mirror == mirror:
+            last.item = item  # its status differs
+            return last.mirror
+        self._last_rounds[key] = _LastRound(item, mirror, last.listed if last is not None else None)
+        return mirror
 
-    @staticmethod
-    def _listed_instances(mirror: Mirror, source: MirrorSource) -> dict[str, Sequence[Instance]]:
+    def _listed_instances(
+        self, mirror: Mirror, source: MirrorSource, last: _LastRound
+    ) -> tuple[Mapping[str, Sequence[Instance]], set[str]]:
+        """Return the instances that Eureka lists by application, of those that the mirror selects; and the
+        applications that have an instance which is mirrored.
+        """
         if mirror.application:
-            return {mirror.application: source.known_instances(application=mirror.application)}
-        return {
-            application: instances
-            for application, instances in source.instances_by_application().items()
-            if mirror.selects_application(application)
-        }
+            known = source.known_instances(application=mirror.application)
+            return {mirror.application: known}, {mirror.application}
+        now, selected, meant = source.instances_by_application(), dict(last.selected), set(last.meant)
+        for application in last.instances.keys() - now.keys():
+            selected.pop(application, None)
+            meant.discard(application)
+        for application, instances in now.items():
+            if last.instances.get(application) is instances or not mirror.selects_application(application):
+                continue
+            selected[application] = instances
+            if all(is_excluded_from_mirror(mirror, one, self._cluster) for one in instances):
+                meant.discard(application)
+            else:
+                meant.add(application)
+        last.instances, last.selected, last.meant = now, selected, frozenset(meant)
+        return selected, meant
 
     def _clean_up_deleted(self, key: MirrorKey, item: Object) -> MirrorResult:
         """Delete all Services and slices of a deleted mirror, then remove its finalizer."""
@@ -491,7 +503,7 @@ class MirrorReconciler:
 
     def _forget(self, key: MirrorKey) -> None:
         self._refused.pop(key, None)
-        self._listed_before.pop(key, None)
+        self._last_rounds.pop(key, None)
         self.applications.forget(key)
 
 
@@ -524,10 +536,54 @@ def _application_by_service(round_: MirrorRound) -> dict[str, str]:
     return found
 
 
-def _slices_by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[str, Object]]]:
-    """Return the slices of each application, each with the name of its Service."""
-    found: dict[str, list[tuple[str, Object]]] = defaultdict(list)
-    for name, those in slices.items():
-        for item in those:
-            found[mirrored_application(item)].append((name, item))
-    return found
+def _name_services(mirror: Mirror, meant: Set[str], existing: Mapping[str, str]) -> _NamedServices:
+    """Name the Service of each application that a mirror shows.
+
+    :param meant: the applications.
+    :param existing: the application that each Service of the mirror shows, by the Service's name.
+    """
+    if mirror.form is MirrorForm.ATTACHED:
+        return _NamedServices({mirror.application: mirror.attach_to}, {})
+    # A Service whose application is meant no more goes over to the one that gets its name: made again it
+    # would have another address.
+    keep = {name: application for name, application in existing.items() if application in meant}
+    assigned = assign_service_names(mirror.service_name, meant, keep)
+    names, waiting = _names_within_service_limit(mirror, assigned.names, existing)
+    problems = [
+        *waiting,
+        *(Problem(MirrorCondition.NAME_TAKEN, one) for one in assigned.refusal_sentences.values()),
+        *(Problem(MirrorCondition.NO_NAME, one) for one in assigned.unnameable_sentences.values()),
+    ]
+    others = {
+        application: name
+        for name, application in sorted(keep.items(), reverse=True)
+        if name != names.get(application)
+    }
+    return _NamedServices(names, others, tuple(problems))
+
+
+def _names_within_service_limit(
+    mirror: Mirror, names: Mapping[str, str], existing: Mapping[str, str]
+) -> tuple[Mapping[str, str], list[Problem]]:
+    """Return the Service names, by application, that the mirror may show: those that exist, and new ones up
+    to ``spec.maxServices``; and a problem for the others.
+    """
+    have = {*existing.values()}
+    new = sorted(application for application in names if application not in have)
+    room = max(0, mirror.max_services - (len(names) - len(new)))
+    if mirror.allows_all:
+        room = 0
+    waiting = new[room:]
+    if mirror.allows_all:
+        sentence = (
+            "spec.allow keeps no application away, so that anyone who registers in Eureka makes Services"
+            f" here: what stands is kept, and no new one is made; {len(waiting)} wait"
+        )
+    else:
+        sentence = (
+            f"{len(waiting)} applications wait for a Service: {mirror.max_services} are the most"
+            f" (spec.maxServices), such as {join_sentences(waiting)}"
+        )
+    named = {application: name for application, name in names.items() if application not in {*waiting}}
+    is_refused = bool(waiting or mirror.allows_all)
+    return named, [Problem(MirrorCondition.TOO_MANY_SERVICES, sentence)] if is_refused else []

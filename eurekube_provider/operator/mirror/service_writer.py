@@ -5,7 +5,7 @@ A Service that a person owns is never written to, except to remove a mirror's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -39,7 +39,7 @@ class MirrorRound:
     :ivar read_at: Unix time at which Eureka was read.
     :ivar services: the mirror's Services, by name.
     :ivar slices: the mirror's EndpointSlices, by their Service's name.
-    :ivar slices_by_application: the slices by application, each with its Service's name.
+    :ivar slices_by_application: the slices by application; ``slice_names`` the names of all of them.
     :ivar server_urls: the URLs of the servers that are read, with spaces between them; empty where none are
         known.
     :ivar is_brake_released: True if a person allowed the removal of held endpoints.
@@ -49,6 +49,8 @@ class MirrorRound:
     :ivar shown_services: the Services that the mirror shows, with the counts of their endpoints.
     :ivar expired_instance_names: the instances whose endpoints were removed without proof that they left.
     :ivar uses_host_names: True if an instance is known by a host name, which must be looked up again.
+    :ivar parts: the results of the applications for which something was decided, in the order of the
+        decisions.
     """
 
     key: MirrorKey
@@ -58,8 +60,9 @@ class MirrorRound:
     policy: AddressPolicy
     read_at: float | None
     services: dict[str, Object]
-    slices: Mapping[str, list[Object]]
-    slices_by_application: Mapping[str, list[tuple[str, Object]]]
+    slices: Mapping[str, Sequence[Object]]
+    slices_by_application: Mapping[str, Sequence[Object]]
+    slice_names: Sequence[str]
     server_urls: str = ""
     is_brake_released: bool = False
     is_frozen: bool = False
@@ -67,17 +70,22 @@ class MirrorRound:
     shown_services: list[MirroredServiceCounts] = field(default_factory=list)
     expired_instance_names: list[str] = field(default_factory=list)
     uses_host_names: bool = False
+    parts: list[MirrorRound] = field(default_factory=list)
 
     def make_part(self) -> MirrorRound:
         """Return a copy of the round that collects the results of one application."""
-        return replace(self, problems=[], shown_services=[], expired_instance_names=[], uses_host_names=False)
+        part = replace(self, problems=[], shown_services=[], expired_instance_names=[], parts=[])
+        part.uses_host_names = False
+        self.parts.append(part)
+        return part
 
-    def add_part(self, part: MirrorRound) -> None:
-        """Add the results of one application, from :meth:`make_part`, to the round."""
-        self.problems += part.problems
-        self.shown_services += part.shown_services
-        self.expired_instance_names += part.expired_instance_names
-        self.uses_host_names |= part.uses_host_names
+    def add_parts(self) -> None:
+        """Add the results of the applications, from :meth:`make_part`, to the round."""
+        for part in self.parts:
+            self.problems += part.problems
+            self.shown_services += part.shown_services
+            self.expired_instance_names += part.expired_instance_names
+            self.uses_host_names |= part.uses_host_names
 
 
 class ServiceWriter:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.identity import OWNER_KEY
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import Instance, InstanceKey, Port, Status
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka import table as module
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.record import DroppedStackRegistration
 from eurekube_provider.eureka.table import InstanceTable
 from tests.unit import held, strategies
@@ -160,6 +161,80 @@ def test_instances_of_an_unchanged_application_are_one_object() -> None:
     assert [one.status for one in after["ORDER"]] == [Status.DOWN]
     table.merge_list([RATING])
     assert table.instances_by_application() == {"RATING": (RATING,)}
+
+
+_changes = st.lists(
+    st.tuples(
+        st.sampled_from(["registered", "gone", "delta", "list", "part", "wait", "believe"]),
+        strategies.registries(),
+    ),
+    max_size=12,
+)
+
+
+@given(_changes)
+def test_a_list_made_by_changes_is_merged_as_a_whole_one(events: list[tuple[str, list[Instance]]]) -> None:
+    """A table that looks only at what changed in a list comes to the same as one that looks at all of it,
+    whatever was written, read or listed in between.
+    """
+    clock = Clock()
+    tables = InstanceTable(clock), InstanceTable(clock)
+    listing = Listing()
+    for kind, instances in events:
+        if kind == "wait":
+            clock.now += windows.LONGEST_LIST_LAG_SECONDS
+        if kind == "delta":
+            gone = {one.key: None for one in listing if one.key not in {each.key for each in instances}}
+            some = dict(list(gone.items())[:1])
+            listing = listing.with_changes({**some, **{one.key: one for one in instances}})
+        elif kind == "list":
+            listing = Listing.of(instances)
+        for table in tables:
+            for instance in instances:
+                if kind == "registered":
+                    table.store_written_and_return_previous(instance)
+                elif kind == "gone":
+                    table.store_confirmed_absence(instance.key)
+            if kind == "part":
+                table.merge_list(instances, is_complete=False)
+            elif kind == "believe":
+                table.believe_next_list()
+        by_changes, whole = tables
+        (news, doubts), (all_news, all_doubts) = by_changes.merge_list(listing), whole.merge_list([*listing])
+        assert {one.key: one for one in news} == {one.key: one for one in all_news}
+        assert sorted(doubts) == sorted(all_doubts)
+        for one in (*news, *listing):
+            assert by_changes.get(one.key) is whole.get(one.key)
+        assert held_by_key(by_changes) == held_by_key(whole)
+
+
+def held_by_key(table: InstanceTable) -> dict[InstanceKey, Instance]:
+    """Return all instances of a table by their keys."""
+    return {one.key: one for one in table.known_instances()}
+
+
+def test_what_a_list_shows_again_is_found_though_nothing_changed_in_it() -> None:
+    """A written instance that the list does not show is doubted once the write is old, though the list stays
+    the same object.
+    """
+    clock = Clock()
+    table = InstanceTable(clock)
+    listing = Listing.of([ORDER])
+    table.merge_list(listing)
+    table.store_written_and_return_previous(RATING)
+    assert table.merge_list(listing) == ([], [])
+    clock.now += windows.LONGEST_LIST_LAG_SECONDS
+    assert table.merge_list(listing) == ([], [RATING.key])
+
+
+def test_a_list_made_of_another_than_the_last_is_merged_as_a_whole() -> None:
+    """A list that was made by changes of a list that the table has not merged is looked at as a whole."""
+    table = InstanceTable()
+    table.merge_list([RATING])
+    unseen = Listing.of([ORDER])
+    found = unseen.with_changes({ORDER.key: replace(ORDER, status=Status.DOWN)})
+    assert table.merge_list(found) == ([*found], [])
+    assert table.known_instances() == [*found]
 
 
 _events = st.lists(

@@ -24,7 +24,7 @@ from eurekube_provider.eureka.overrides import (
 )
 from eurekube_provider.eureka.peers import FEWEST_LEASES_FOR_BATCHES, Peers, merge_lists
 from eurekube_provider.eureka.protocol.batch import ItemResponse
-from eurekube_provider.eureka.protocol.delta import Delta
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart
 from eurekube_provider.eureka.shared_batches import MakeItems
 from eurekube_provider.eureka.uncached_reads import MOST_PARALLEL_READS, read_everywhere, read_instances
 from eurekube_provider.registrations import registry_lists
@@ -58,7 +58,7 @@ class Server:
 
     def read_delta_if_changed(self, _: bytes) -> tuple[bytes, Delta]:
         """Return a delta with the removed keys."""
-        return b"", Delta(1, "", dict.fromkeys(self.gone))
+        return b"", Delta(1, "", (DeltaPart(dict.fromkeys(self.gone)),))
 
     def find_by_id(self, instance_id: str) -> Instance | None:
         """Return the instance of an id, in any application."""

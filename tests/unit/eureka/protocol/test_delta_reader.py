@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,8 +14,15 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.model import Instance, InstanceKey, intern_text
 from eurekube_provider.dev.eureka import documents
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol import delta_reader
-from eurekube_provider.eureka.protocol.delta import Delta, DeltaChange, delta_from_text, parse_delta_change
+from eurekube_provider.eureka.protocol.delta import (
+    Delta,
+    DeltaChange,
+    build_delta,
+    delta_from_text,
+    parse_delta_change,
+)
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 
 Document = dict[str, Any]
@@ -63,6 +71,12 @@ def following(
     return found
 
 
+def said(delta: Delta) -> tuple[object, ...]:
+    """Return what a delta says, however it is divided into parts."""
+    kept = delta.version, delta.status_counts, delta.changes, delta.evicted_keys
+    return (*kept, sorted(delta.departed_keys))
+
+
 def reading(reader: DeltaReader) -> Callable[[bytes, Mapping[InstanceKey, Instance]], Delta]:
     """Return the reader's method for a text in one piece."""
     return lambda text, held: reader.read(lambda: (text,), held)
@@ -88,7 +102,7 @@ def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -
     one = DeltaReader()
     before, after = following([text_of(*map(item, "abcz")), second], reading(one))
     assert understood == ["a", "b", "c", "z", "c", "d"]
-    assert after == delta_from_text(second)
+    assert said(after) == said(delta_from_text(second))
     assert after.changes["RATING", "b"] is before.changes["RATING", "b"]
 
 
@@ -122,7 +136,44 @@ def test_of_what_is_gone_the_lease_counts() -> None:
     assert [one.evicted_keys for one in found] == [frozenset(), {("RATING", "a")}, frozenset()]
 
 
-NASTY = ['{"instanceId":"', '"leaseInfo":{', "}", "]}", "\\", '"', "0", "ü", "", "zone-a"]
+def test_an_application_that_did_not_change_is_the_same_object() -> None:
+    """An application's part of a delta stays the same object while nothing but leases changes in it, and the
+    changes since a delta are those of the other parts.
+    """
+    renewed = item("a", leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 2})
+    order, down = item("b", "ORDER"), item("b", "ORDER", status="DOWN")
+    before, after = following([text_of(item("a"), order), text_of(renewed, down)], reading(DeltaReader()))
+    assert after.parts[0] is before.parts[0]
+    assert after.changes_since(before) == {("ORDER", "b"): after.changes["ORDER", "b"]}
+
+
+def test_what_two_parts_say_of_one_instance_is_taken_as_a_whole() -> None:
+    """Where two parts of a delta, or of the one before, name the same instance, all changes count as new: a
+    part that stays may be what holds now that the other one is gone.
+    """
+    ups, downs = (delta_from_text(text_of(item("a", status=status))).parts for status in ("UP", "DOWN"))
+    both = build_delta({"versions__delta": 1, "apps__hashcode": ""}, [*ups, *downs])
+    left = build_delta({"versions__delta": 2, "apps__hashcode": ""}, [*ups])
+    assert left.changes_since(both) == left.changes != {}
+    assert both.changes_since(left) == both.changes
+    assert left.changes_since(left) == {}
+
+
+NASTY = [
+    '{"instanceId":"',
+    '{"name":"',
+    ']},{"name":"',
+    "]}]}}",
+    '"leaseInfo":{',
+    "}",
+    "]}",
+    "\\",
+    '"',
+    "0",
+    "ü",
+    "",
+    "zone-a",
+]
 """Metadata values that resemble parts of a delta's text."""
 
 items = st.builds(
@@ -149,7 +200,15 @@ def test_it_comes_to_what_reading_all_of_it_comes_to(texts: list[bytes]) -> None
     """The incremental reader gives the same deltas as a full parse, for items in any order and with any
     text.
     """
-    assert following(texts, reading(DeltaReader())) == following(texts, delta_from_text)
+    found = following(texts, reading(DeltaReader()))
+    assert [*map(said, found)] == [*map(said, following(texts, delta_from_text))]
+    listing = Listing()
+    for before, delta in itertools.pairwise((Delta(0, ""), *found)):
+        listing, whole = (
+            listing.with_changes(delta.changes_since(before)),
+            listing.with_changes(delta.changes),
+        )
+        assert listing.by_key == whole.by_key
 
 
 ODD = [
@@ -163,6 +222,17 @@ ODD = [
     json.dumps(json.loads(text_of(item("a"), item("b")))).encode(),
     text_of(item("a", metadata={"other": item("b")})),
     text_of(item("a", other={"instanceId": "b"}), item("c")),
+    text_of(item("a", other={"name": "b"}), item("c", "ORDER")),
+    text_of(item("a", other=[{"name": "b"}, [{"name": "b"}]]), item("c", "ORDER")),
+    text_of(item("a"), item("c", "ORDER")).replace(
+        b'{"applications"', b'{"more":{"name":"x"},"applications"'
+    ),
+    text_of(item("a"), item("c", "ORDER")).replace(
+        b'"application":', b'"application":[{"name":"x"}],"application":'
+    ),
+    text_of(item("a"), item("c", "ORDER")).removesuffix(b"}}") + b',"more":1}}',
+    text_of(item("a")).replace(b'"RATING","instance"', b'"ORDER","instance"'),
+    text_of(),
 ]
 
 
@@ -171,16 +241,21 @@ def test_what_is_written_otherwise_is_read_as_before(text: bytes) -> None:
     """Deltas in an unusual form (an object for a list, other spaces, an object that resembles an instance)
     give the same result as a full parse.
     """
-    assert following([text, text], reading(DeltaReader())) == following([text, text], delta_from_text)
+    found, whole = following([text, text], reading(DeltaReader())), following([text, text], delta_from_text)
+    assert [*map(said, found)] == [*map(said, whole)]
 
 
 def test_an_instance_without_an_id_has_no_other_read_again(understood: list[str]) -> None:
-    """An instance without an id is parsed at each delta, and the texts of the others are still remembered."""
-    bare = {key: value for key, value in item("b").items() if key != "instanceId"}
-    text = text_of(item("a"), {**bare, "hostName": "b"}, item("c"))
-    found = following([text, text], reading(DeltaReader()))
+    """An instance without an id is parsed again with each change of its application, and the texts of the
+    others are still remembered.
+    """
+    bare = {**item(), "hostName": "b"}
+    del bare["instanceId"]
+    texts = [text_of(item("a"), bare, *more, item("c")) for more in ([], [], [item("d")])]
+    found = following(texts, reading(DeltaReader()))
     assert set(found[1].changes) == {("RATING", "a"), ("RATING", "b"), ("RATING", "c")}
-    assert sorted(understood) == ["a", "b", "b", "c"]
+    assert found[0].parts[0] is found[1].parts[0]
+    assert sorted(understood) == ["a", "b", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(

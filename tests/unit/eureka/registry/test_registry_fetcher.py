@@ -5,21 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.model import FindInstance, Instance, Port, Status
+from eurekube_provider.core.model import FindInstance, Instance, InstanceKey, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import ALL_APPS, ALL_APPS_DELTA, CacheKey
 from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, apply_delta, delta_from_text, format_status_counts
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart, apply_delta, delta_from_text
 from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
@@ -65,7 +66,7 @@ def test_an_answer_that_did_not_change_is_read_once() -> None:
     server.listed = [RATING, ORDER]
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
     first, second = listing.read(), listing.read()
-    assert first == [RATING, ORDER]
+    assert [*first] == [RATING, ORDER]
     assert [id(one) for one in first] == [id(one) for one in second]
     assert server.made == 1
 
@@ -78,7 +79,7 @@ def test_what_changed_is_new_and_the_rest_the_same() -> None:
     rating, _ = listing.read()
     moved = replace(ORDER, ip_address="10.0.0.3")
     server.listed, server.version = [moved, RATING], 1
-    found = listing.read()
+    found = [*listing.read()]
     assert found == [moved, RATING]
     assert found[1] is rating
 
@@ -90,7 +91,12 @@ def test_what_is_gone_is_not_remembered() -> None:
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
     listing.read()
     server.listed, server.version = [ORDER], 1
-    assert listing.read() == [ORDER]
+    assert [*listing.read()] == [ORDER]
+
+
+def delta_of(counts: str, changes: dict[InstanceKey, Instance | None]) -> Delta:
+    """Return a delta with these changes in one part."""
+    return Delta(1, counts, (DeltaPart(changes),))
 
 
 def test_a_delta_is_applied_by_key() -> None:
@@ -99,23 +105,23 @@ def test_a_delta_is_applied_by_key() -> None:
     """
     held = {one.key: one for one in (RATING, ORDER)}
     down = replace(ORDER, status=Status.DOWN)
-    delta = Delta(1, "DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
+    delta = delta_of("DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
     found = apply_delta(held, delta)
     assert found is not None
     assert found == {RATING.key: RATING, ORDER.key: down}
     assert found[RATING.key] is RATING
     assert apply_delta(found, delta) == found
-    assert apply_delta(found, Delta(2, "UP_1_", {ORDER.key: None})) == {RATING.key: RATING}
-    assert apply_delta(held, Delta(3, "", {ORDER.key: None, RATING.key: None})) == {}
+    assert apply_delta(found, delta_of("UP_1_", {ORDER.key: None})) == {RATING.key: RATING}
+    assert apply_delta(held, delta_of("", {ORDER.key: None, RATING.key: None})) == {}
 
 
 def test_counts_that_do_not_fit_are_a_doubt() -> None:
     """A delta is refused when its counts per status do not fit the result: a change was missed."""
     held = {one.key: one for one in (RATING, ORDER)}
-    assert apply_delta(held, Delta(1, "UP_3_", {})) is None
-    assert apply_delta(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
+    assert apply_delta(held, delta_of("UP_3_", {})) is None
+    assert apply_delta(held, delta_of("OUT_OF_SERVICE_1_UP_1_", {})) is None
     assert (
-        format_status_counts([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)])
+        Listing.of([RATING, replace(ORDER, status=Status.OUT_OF_SERVICE)]).status_counts
         == "OUT_OF_SERVICE_1_UP_1_"
     )
 
@@ -210,7 +216,7 @@ def test_what_a_delta_changes_is_made_again(change: dict[str, Any]) -> None:
     """
     held = held_of(STAMPED)
     text = delta_text({**STAMPED, **change})
-    assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
+    assert delta_from_text(text, {held.key: held}).changes == delta_from_text(text).changes
     assert delta_from_text(text).changes != {held.key: held}
 
 
@@ -219,7 +225,7 @@ def test_what_has_no_stamp_is_made_again() -> None:
     unstamped = {key: value for key, value in STAMPED.items() if key != "lastUpdatedTimestamp"}
     held = held_of(unstamped)
     text = delta_text({**unstamped, "ipAddr": "10.0.0.9"})
-    assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
+    assert delta_from_text(text, {held.key: held}).changes == delta_from_text(text).changes
 
 
 @pytest.mark.parametrize(
@@ -287,7 +293,7 @@ class Following:
     silent: set[tuple[str, str]] = field(default_factory=set)
     url: str = URL
     others: tuple[str, ...] = ()
-    by_delta: list[Instance] = field(default_factory=list)
+    by_delta: Listing = field(default_factory=Listing)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -373,7 +379,7 @@ class Following:
         }
         return text
 
-    def read(self, *, wants_departure_proofs: bool = False) -> list[Instance]:
+    def read(self, *, wants_departure_proofs: bool = False) -> Listing:
         """Return the fetched instances; the requests for them are in ``asked``."""
         self.asked.clear()
         self.by_delta = self.listing.read(
@@ -385,11 +391,11 @@ class Following:
         """Fetch the registry, and return the sorted ids."""
         return sorted(one.instance_id for one in self.read())
 
-    def register(self, instance_id: str, **more: Any) -> None:
-        """Register an instance of the application RATING."""
-        document = {**Commands("x", 1).document("RATING", instance_id), "status": "UP", **more}
+    def register(self, instance_id: str, app: str = "RATING", **more: Any) -> None:
+        """Register an instance."""
+        document = {**Commands("x", 1).document(app, instance_id), "status": "UP", **more}
         document["overriddenStatus"] = "UNKNOWN"
-        self.send(ServerRequest("POST", ("apps", "RATING"), headers=HEADERS, body={"instance": document}))
+        self.send(ServerRequest("POST", ("apps", app), headers=HEADERS, body={"instance": document}))
 
     def remove(self, instance_id: str) -> None:
         """Deregister an instance of the application RATING."""
@@ -428,7 +434,7 @@ def _evict_and_remove(one: Following) -> None:
     one.wait(31)
 
 
-def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
+def shown(instances: Iterable[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
     """Return the instances by key, without those of ``but``."""
     return {one.key: one for one in instances if one.key not in but}
 
@@ -460,6 +466,21 @@ def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cac
                 got = shown(found, one.silent)
                 assert got in (shown(list_now, one.silent), shown(delta_now, one.silent)), seed
     assert followed > 500
+
+
+def test_a_delta_that_is_newer_than_the_list_is_applied_with_the_next_one() -> None:
+    """A change in the first delta that the list before it does not show is not lost: the next delta, which
+    repeats it unchanged, is applied as a whole.
+    """
+    one = following()
+    one.register("a")
+    one.get("apps")  # stays cached
+    one.register("c", app="ORDER")
+    assert one.ids() == ["a"]
+    one.register("b")
+    one.wait(31)
+    assert one.ids() == ["a", "b", "c"]
+    assert one.asked == ["delta"]
 
 
 def test_deltas_are_followed_from_list_to_list() -> None:

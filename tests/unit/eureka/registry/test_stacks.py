@@ -10,6 +10,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.listing import Listing
 from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_after, started_now
 
 
@@ -133,6 +134,20 @@ def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
         for name in ("operator", "another", "self")
     }
     assert renewed_after(Holding(*named.values()).registry(), *named.values()) == {"operator"}
+
+
+def test_a_list_made_by_changes_shows_what_the_whole_list_shows() -> None:
+    """Of a list that was made of the last one the changed instances count beside those of the last list, and
+    one that another operator renews by now does not.
+    """
+    old, given_away, new = (of_a_stack(name) for name in ("old", "given-away", "new"))
+    theirs = replace(given_away, metadata={**given_away.metadata, "eurekube.renewer": "another"})
+    registry = Holding(old, given_away, new).registry()
+    listing = Listing.of([old, given_away])
+    registry.stacks.process_list(listing)
+    registry.stacks.process_list(listing.with_changes({theirs.key: theirs, new.key: new}))
+    registry.stacks.renew_suggested_by_list()
+    assert {one.instance_id for one in registry.renewals.renewed_instances()} == {"old", "new"}
 
 
 def test_an_unreadable_registration_keeps_no_other_from_renewal(

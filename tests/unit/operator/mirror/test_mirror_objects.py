@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from eurekube_provider.core.objects import MIRROR_LABEL, MIRROR_SLICE_MANAGER, SLICE_MANAGED_BY_LABEL
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.mirror import APPLICATION_ANNOTATION, mirrored_application
+from eurekube_provider.core.objects import (
+    MIRROR_LABEL,
+    MIRROR_SLICE_MANAGER,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+)
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from lab.waiting import wait_until
 from tests.unit.operator.mirror.stage import KEY, Api, one
@@ -35,6 +44,63 @@ def test_what_was_deleted_before_an_answer_came_stays_deleted() -> None:
     objects.put_written(objects.services, service(14, "2"))
     objects.remove_deleted(objects.services, service(12))
     assert objects.services_of(KEY) == {"review": service(14, "2")}
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["one", "two", "three"]),
+        st.sampled_from(["legacy", "other"]),
+        st.sampled_from(["review", "rating"]),
+        st.sampled_from(["REVIEW", "RATING", ""]),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(CHANGES)
+def test_slices_are_found_by_service_and_by_application(
+    changes: list[tuple[str, str, str, str, bool]],
+) -> None:
+    """Whatever changes in a slice, it is found where it belongs now; what belongs where nothing changed stays
+    the same object.
+    """
+    objects = MirrorObjects(Api(), (), lambda _: None)  # type: ignore[arg-type]
+    stands: dict[str, dict[str, Any]] = {}
+    before: dict[str, tuple[Any, ...]] = {}
+    for version, (name, mirror, service, application, is_there) in enumerate(changes, 1):
+        labels = {MIRROR_LABEL: mirror, SERVICE_NAME_LABEL: service}
+        metadata = {"namespace": "shop", "name": name, "labels": labels, "resourceVersion": str(version)}
+        item: dict[str, Any] = {
+            "metadata": {**metadata, "annotations": {APPLICATION_ANNOTATION: application}}
+        }
+        old = stands.pop(name, None)
+        if is_there:
+            stands[name] = item
+        one(objects.slices).apply_event("MODIFIED" if is_there else "DELETED", item)
+        ours = [each for each in stands.values() if each["metadata"]["labels"][MIRROR_LABEL] == KEY[1]]
+        by_service, by_application = objects.slices_of(KEY), objects.slices_by_application(KEY)
+        assert sorted(objects.slice_names_of(KEY)) == sorted(each["metadata"]["name"] for each in ours)
+        assert {place: list(those) for place, those in by_service.items()} == grouped(
+            ours, lambda each: each["metadata"]["labels"][SERVICE_NAME_LABEL]
+        )
+        assert {place: list(those) for place, those in by_application.items()} == grouped(
+            ours, mirrored_application
+        )
+        for place in by_service.keys() & before.keys():
+            if all(each["metadata"]["labels"][SERVICE_NAME_LABEL] != place for each in (item, old or item)):
+                assert by_service[place] is before[place]
+        before = by_service
+
+
+def grouped(
+    items: list[dict[str, Any]], place_of: Callable[[dict[str, Any]], str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the items by their place, in their order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        found.setdefault(place_of(item), []).append(item)
+    return found
 
 
 def test_mirrors_are_looked_at_as_soon_as_all_is_listed() -> None:
