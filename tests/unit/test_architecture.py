@@ -35,6 +35,7 @@ OF_NO_MODULE = {
     "operator/mirror/test_brake.py": "has the mirror's guard and its reconcilers together",
     "operator/mirror/test_strangers.py": "has all that people and other clients do to a mirror",
     "operator/mirror/test_fixed_point.py": "has syncers and mirrors of two clusters together",
+    "operator/mirror/test_last_round.py": "has what a round keeps for the next one",
     "operator/test_bounded_memory.py": "has all that an operator remembers",
 }
 """Test modules that test no single module, with the reason."""
