@@ -159,8 +159,8 @@ after which all that register there do: a server takes some time to render a lar
 """
 
 READ_AFTER_FIRST_REGISTRATION_SECONDS = 0.05
-"""Seconds after an instance's first registration until each of several servers is asked who holds its id:
-reads at all of them at once would hold up those who ask for the instance, and writes that wait.
+"""Seconds after a lone instance's first registration until each of several servers is asked who holds its id:
+reads at all of them at once would hold up those who ask for the instance.
 """
 
 READ_BACK_DELAY_SECONDS = 0.2

@@ -14,8 +14,8 @@ and is looked for then (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - Before the last instance of an application leaves a server, the server is asked for its successors
 (:mod:`.successors`), unless one was seen there.
 - An instance under an id that was never seen is registered so that it gives way to one that is there after
-all, and each server is asked for that one afterwards, at several servers a moment later
-(:data:`.windows.READ_AFTER_FIRST_REGISTRATION_SECONDS`).
+all, and each server is asked for that one afterwards. Of several servers each is asked a moment later if no
+other change is under way (:data:`.windows.READ_AFTER_FIRST_REGISTRATION_SECONDS`).
 - A status that a program enforces is read back: another server than the one that was asked may still hold the
 former status.
 """
@@ -67,9 +67,6 @@ FEWEST_CHANGES_FOR_BATCHES = 20
 by the server.
 """
 
-MOST_PLANS_AT_ONCE = 4
-"""The most plans that are carried out at once."""
-
 MOST_UNANSWERED_IN_A_ROW = 16
 """The number of single changes in a row that no server answers, after which the others of a plan are given
 up: each would wait for its own time-out.
@@ -105,7 +102,8 @@ class Writer:
     ) -> None:
         self.peers = peers
         self.notes = notes or WriteNotes(peers.table, sent)
-        self._turns = threading.Semaphore(MOST_PLANS_AT_ONCE)
+        self._lock = threading.Lock()
+        self._under_way = 0  # changes of all plans
 
     def apply(
         self,
@@ -129,10 +127,15 @@ class Writer:
         :param is_from_uncached_reads: True if the plan was just made from reads past the caches.
         :raises LeadershipLost: this replica may not write; raised once no change is under way any more.
         """
-        with self._turns:
+        with self._lock:
+            self._under_way += len(plan.changes)
+        try:
             return self._apply(
                 plan, owner, executor, lease_count, is_from_uncached_reads=is_from_uncached_reads
             )
+        finally:
+            with self._lock:
+                self._under_way -= len(plan.changes)
 
     def _apply(
         self,
@@ -253,7 +256,8 @@ class Writer:
             # may be of any age.
             stamp = timestamp_ms_giving_way(windows.OLDER_THAN_ANY_REGISTRATION_SECONDS)
             self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
-            self._let_others_write(windows.READ_AFTER_FIRST_REGISTRATION_SECONDS)
+            if self._under_way == 1:  # else the wait would add up
+                time.sleep(windows.READ_AFTER_FIRST_REGISTRATION_SECONDS)
             held, failures = self.peers.read_everywhere(*order.key)
             found = newest(held.values())
             if found is not None and (not failures or found.last_dirty_timestamp_ms != stamp):
@@ -264,14 +268,6 @@ class Writer:
         stamp = timestamp_ms_giving_way()
         self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
         self._replace_registered(order, self._read_registered(order), stamp)
-
-    def _let_others_write(self, seconds: float) -> None:
-        """Wait, and have another plan take its turn meanwhile."""
-        self._turns.release()
-        try:
-            time.sleep(seconds)
-        finally:
-            self._turns.acquire()
 
     def _replace_registered(
         self, order: ChangeOrder, have: Instance | None, sent_timestamp_ms: int | None = None

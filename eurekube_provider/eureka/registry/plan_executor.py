@@ -16,6 +16,11 @@ from eurekube_provider.core.plan import Action, Plan, PlanOutcome
 from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 
+MOST_PLANS_WITHOUT_SHARING = 4
+"""The most plans that are carried out at once without shared requests: large ones, and all where batches are
+not used.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class _PendingPlan:
@@ -36,6 +41,7 @@ class PlanExecutor:
     def __init__(self, writer: Writer, executor: Executor | None = None) -> None:
         self._writer = writer
         self._executor = executor
+        self._without_sharing = threading.Semaphore(MOST_PLANS_WITHOUT_SHARING)
         self._lock = threading.Lock()
         self.waiting: list[_PendingPlan] = []  # for another one of their application
         self._under_way: set[str] = set()  # their applications
@@ -49,7 +55,8 @@ class PlanExecutor:
         if not plan.changes:
             return PlanOutcome()
         if not self._may_share_requests(plan, owner) or not self._do_batches_reach_all(lease_count):
-            return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
+            with self._without_sharing:
+                return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
         applications = frozenset(change.instance.application for change in plan.changes)
         one = _PendingPlan(applications, threading.Event())
         with self._lock:

@@ -22,7 +22,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Plan, plan
+from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.eureka.connection import Connection
@@ -30,7 +30,8 @@ from eurekube_provider.eureka.notes import next_timestamp_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.writer import MOST_PLANS_AT_ONCE, MOST_UNANSWERED_IN_A_ROW, Writer
+from eurekube_provider.eureka.registry.plan_executor import PlanExecutor
+from eurekube_provider.eureka.writer import MOST_UNANSWERED_IN_A_ROW, Writer
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
 from tests.recording_notes import RecordingNotes
@@ -367,30 +368,42 @@ def test_a_new_instance_gives_way_at_each_of_several_servers(answer: bool) -> No
         assert age_ms > 5 * year_ms if answer else 90_000 <= age_ms < year_ms
 
 
-def test_reads_after_first_registrations_at_several_servers_do_not_hold_up_other_plans() -> None:
-    """More plans than may be carried out at once write first, and read back afterwards."""
-    cluster, asked = EurekaCluster(URLS), list[str]()
-    world = World(cluster)
+@pytest.mark.parametrize("names", [["one"], ["one", "two"]], ids=["alone", "with another one"])
+def test_the_reads_after_a_lone_first_registration_wait(names: Sequence[str]) -> None:
+    """At several servers the reads after a new instance wait a moment if nothing else is under way."""
+    world, asked = World(EurekaCluster(URLS)), list[str]()
     world.watch = lambda what: asked.append(what.partition(" ")[0])
-    names = [f"one-{number}" for number in range(3 * MOST_PLANS_AT_ONCE)]
-    all_wait, sleeping = threading.Event(), list[float]()
-
-    def sleep(seconds: float) -> None:
-        sleeping.append(seconds)
-        if len(sleeping) == len(names):
-            all_wait.set()
-        assert all_wait.wait(10)
-
-    with owned(world), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "sleep", sleep)
-        peers = Peers(Connection(tuple(URLS)))
+    with (
+        owned(world),
+        closing(Peers(Connection(tuple(URLS)))) as peers,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(time, "sleep", lambda seconds: asked.append(f"sleep {seconds:g}"))
         writer = Writer(peers, RecordingNotes(all_is_new=True))
-        with ThreadPoolExecutor(len(names)) as plans:
-            ended = list(plans.map(lambda name: writer.apply(plan([instance(name)], [], OURS), OURS), names))
-        peers.close()
-    assert [outcome.failures for outcome in ended] == [()] * len(names)
-    assert asked[: len(names)] == ["POST"] * len(names)
-    assert set(asked[len(names) :]) == {"GET"}
+        assert not writer.apply(plan([instance(name) for name in names], [], OURS), OURS).failures
+    wait = ["sleep 0.05"] if len(names) == 1 else []
+    assert asked == ["POST", *wait, "GET", "GET", "GET"] * len(names)
+
+
+def test_any_number_of_plans_at_once_end_with_few_threads_for_their_changes() -> None:
+    """Plans that share an executor with few threads do not wait for each other for ever, however long their
+    changes wait.
+    """
+    plans = [plan([instance(f"{one}-{each}") for each in "abc"], [], OURS) for one in range(24)]
+    world, ended = World(EurekaCluster(URLS)), list[PlanOutcome]()
+    with owned(world), closing(Peers(Connection(URLS))) as peers, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", threading.Event().wait)
+        executor = PlanExecutor(Writer(peers, RecordingNotes(all_is_new=True)), ThreadPoolExecutor(2))
+        threads = [
+            threading.Thread(target=lambda one=one: ended.append(executor.apply(one, OURS)), daemon=True)
+            for one in plans
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+    assert [outcome.failures for outcome in ended] == [()] * len(plans)
 
 
 def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
