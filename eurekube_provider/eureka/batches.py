@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -55,37 +55,36 @@ def read_and_renew_at(
     Only for instances that this process renews: any other would live on for as long as it is read. All other
     code reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
 
-    :param known: those of which only the version is read, so that the server need not write them
-        out: what is there in this version is returned as it is here, whatever status a person set over it.
+    :param known: those of ``instances`` of which only the version is read, so that the server need not write
+        them out: what is there in this version is returned as it is here, whatever status a person set.
     """
     held: dict[InstanceKey, Instance | None] = {}
-    if known and peers.tells_versions(peer):
-        for chunk in batch.chunks(known):
-            answers = peers.send_batch(peer, partial(_renewal_items, chunk), len(chunk))
-            held |= {
-                one.key: answer.instance or one
-                for one, answer in zip(chunk, answers, strict=True)
-                if answer.status_code == 200 or answer.instance is not None  # 404: also for an older version
-            }
-    for chunk in batch.chunks([one for one in instances if one.key not in held]):
-        answers = peers.send_batch(peer, partial(_read_items, chunk), len(chunk))
+    versions = {one.key for one in known} if peers.tells_versions(peer) else frozenset[InstanceKey]()
+    unclear: list[Instance] = []
+    for chunk in batch.chunks(instances):
+        answers = peers.send_batch(peer, partial(_read_items, chunk, versions), len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):
-            if answer.status_code == 404:
+            if answer.instance is not None:
+                peers.note_version_told(peer)
+                held[instance.key] = answer.instance
+            elif answer.status_code == 404 and instance.key in versions:
+                unclear.append(instance)  # it may be there in an older version
+            elif answer.status_code == 404:
                 held[instance.key] = None
+            elif answer.status_code == 200 and instance.key in versions:
+                held[instance.key] = instance
             else:
-                if answer.instance is not None:
-                    peers.note_version_told(peer)
                 # A server without this kind of answer (syncWhenTimestampDiffers off) is asked one by one.
-                held[instance.key] = answer.instance or peer.read(*instance.key)
-    return held
+                held[instance.key] = peer.read(*instance.key)
+    return held | read_and_renew_at(peers, peer, unclear) if unclear else held
 
 
-def _renewal_items(instances: Iterable[Instance]) -> list[bytes]:
-    return [batch.heartbeat_item(instance) for instance in instances]
-
-
-def _read_items(instances: Iterable[Instance]) -> list[bytes]:
-    return [batch.heartbeat_item(instance, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS) for instance in instances]
+def _read_items(instances: Iterable[Instance], versions: Set[InstanceKey] = frozenset()) -> list[bytes]:
+    """Return the items that read instances; of those in ``versions`` only whether the version is the same."""
+    return [
+        batch.heartbeat_item(one, None if one.key in versions else batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)
+        for one in instances
+    ]
 
 
 def read_and_renew_everywhere(

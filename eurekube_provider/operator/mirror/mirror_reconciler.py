@@ -88,7 +88,7 @@ class _NamedServices:
 
 
 class _LastRound:
-    """What the last round of a mirror found, and what stays true while the same is given.
+    """The findings of a mirror's last round, and all that stays true while the same is given.
 
     :ivar listed: Eureka's instances by application; None before the first round. Applications that have
         changed since are written first.

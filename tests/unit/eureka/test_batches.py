@@ -36,7 +36,7 @@ OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["unknown servers", "servers that tell versions"])
 def servers_tell_versions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the servers were seen lately to tell versions apart; what is registered is the same."""
+    """Run each test with servers that were seen lately to tell versions apart, and with unknown ones."""
     is_known: bool = request.param
     if is_known:
         monkeypatch.setattr(Peers, "tells_versions", lambda *_: True)

@@ -359,7 +359,7 @@ def test_json_that_is_nested_without_end_is_no_answer(monkeypatch: pytest.Monkey
 def test_what_is_no_object_of_kubernetes_is_an_api_that_is_away(
     answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a gateway answers in the API server's place is refused where it arrives, for reads and writes."""
+    """A gateway's answer in the API server's place is refused where it arrives, for reads and writes."""
     monkeypatch.setattr(urllib3.PoolManager, "request", lambda *_, **__: Mock(status=200, data=answer))
     with pytest.raises(KubernetesError, match="something that is no object of Kubernetes"):
         list_objects_by_name(access_to("https://api"), PODS, "a", "shop")

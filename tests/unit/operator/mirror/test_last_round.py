@@ -1,4 +1,4 @@
-"""What a mirror's round keeps for the next one, which comes to the same without it."""
+"""The findings that a mirror's round keeps for the next one, which comes to the same without them."""
 
 from __future__ import annotations
 
