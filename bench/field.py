@@ -144,11 +144,11 @@ class BenchLab:
         """Start Eurekube's operator with its default settings."""
         return self._start("operator", ["-m", "eurekube_provider.operator"], environment)
 
-    def start_traced_operator(self, notes: Path) -> Contestant:
+    def start_traced_operator(self, notes: Path, **environment: str) -> Contestant:
         """Start Eurekube's operator so that it writes the times at which each change passes its stages
         into a file.
         """
-        return self._start("operator", ["-m", "bench.traced_operator", str(notes)])
+        return self._start("operator", ["-m", "bench.traced_operator", str(notes)], environment)
 
     def delete_leader_lease(self) -> None:
         """Delete the Lease, so that the next operator finds no former leader."""

@@ -1,8 +1,8 @@
 """P8: churn: rolling updates that change 200 endpoints a second in 100 slices.
 
-Both contestants run all the time and take turns of ten seconds on the same servers, which are warm.
-Afterwards a traced operator takes turns, to report the purpose of each request and the stages of a change;
-its lags are in none of the figures.
+The contestants, and half as often the floor, take turns of ten seconds on the same servers, which are warm;
+all of them run all the time, and each watches its own namespace. Afterwards a traced operator takes turns, to
+report the purpose of each request and the stages of a change; its lags are in none of the figures.
 
 A machine that has no processor time left at 200 changes a second would measure itself. Then fewer changes a
 second are made, and the record says how many.
@@ -92,12 +92,16 @@ ONE_SERVER = Scale("P8", BAR, 1, list(RATES), 0.1)
 
 @dataclass(slots=True)
 class _ContestantTurns:
-    """A contestant, its changes, and the cost of its turns so far."""
+    """A contestant, its changes, and the cost of its turns so far.
+
+    :ivar turns: how many of the turns that count it takes.
+    """
 
     name: str
     agent: str
     churn: Churn
     process: Contestant
+    turns: int
     used: Counter[str] = member(default_factory=Counter)
     elapsed: float = 0.0
     spans: list[tuple[float, float]] = member(default_factory=list)
@@ -120,26 +124,33 @@ def run(size: Size) -> Result:
 
 
 def run_contestants(scale: Scale, size: Size) -> Result:
-    """Let both contestants take turns, then a traced operator alone."""
+    """Let the contestants take turns, then a traced operator alone."""
+    turns = TURN_COUNT[size]
     with AccessLog() as log, Lab(eureka=scale.servers, eureka_settings=log.settings) as lab:
         field = BenchLab(lab)
-        for name in ("ours", "kopf"):
+        ids: dict[str, Callable[[str, int], str]] = {
+            "ours": lambda name, n: field.instance_id("ours", name, n),
+            "kopf": lambda name, n: f"pod-{n}.kopf.kopf:{name}:{PORT}",
+            "floor": lambda _, n: f"pod-{n}",
+        }
+        for name in ids:
             field.create_namespace(name)
-        ours = Churn(field, "ours", 0, lambda name, n: field.instance_id("ours", name, n), scale.followed)
-        kopf = Churn(
-            field,
-            "kopf",
-            ENDPOINT_NUMBERS_PER_CONTESTANT,
-            lambda name, n: f"pod-{n}.kopf.kopf:{name}:{PORT}",
-            scale.followed,
+        ours, kopf, floor = (
+            Churn(field, name, number * ENDPOINT_NUMBERS_PER_CONTESTANT, identify, scale.followed)
+            for number, (name, identify) in enumerate(ids.items())
         )
         for rollout in ours.rollouts:
             field.create_syncer("ours", rollout.name)
         writes = _StatusWriteCounter(field, "ours")
-        with field.start_operator() as operator, field.start_kopf("kopf_bridge.py", "kopf") as peer:
+        with (
+            field.start_operator(WATCH_NAMESPACE="ours") as operator,
+            field.start_kopf("kopf_bridge.py", "kopf") as peer,
+            field.start_bridge("raw_churn_bridge", "floor") as raw,
+        ):
             sides = (
-                _ContestantTurns("ours", USER_AGENTS.ours, ours, operator),
-                _ContestantTurns("kopf", USER_AGENTS.kopf, kopf, peer),
+                _ContestantTurns("ours", USER_AGENTS.ours, ours, operator, turns),
+                _ContestantTurns("kopf", USER_AGENTS.kopf, kopf, peer, turns),
+                _ContestantTurns("floor", USER_AGENTS.raw, floor, raw, -(-turns // 2)),
             )
             operator.wait_for("operator is ready")
             for side in sides:
@@ -148,17 +159,18 @@ def run_contestants(scale: Scale, size: Size) -> Result:
             rate = find_bearable_rate(scale, lambda rate: _warm_up(rate, sides, lab))
             writes.counts.clear()
             began = access_log.unix_seconds()
-            for number in range(TURN_COUNT[size]):
+            for number in range(turns):
                 for side in sides if number % 2 == 0 else sides[::-1]:
-                    _run_turn(side, sides, lab, rate)
+                    if number < side.turns:
+                        _run_turn(side, sides, lab, rate)
             whole = (began, access_log.unix_seconds())
             figures = {side.name: _turn_figures(side, scale) for side in sides}
-            for side, other in (sides, sides[::-1]):
-                sent = log.count_requests(
-                    side.agent, [whole]
-                )  # what looks back comes in the other's turns as well
+            for side in sides:
+                # What looks back comes in the others' turns as well.
+                sent = log.count_requests(side.agent, [whole])
                 figures[side.name] |= access_log.requests_per_change(sent, len(side.churn.changes))
-                resting = log.count_requests(other.agent, side.spans).total() / side.elapsed
+                others = (log.count_requests(one.agent, side.spans) for one in sides if one is not side)
+                resting = sum(one.total() for one in others) / side.elapsed
                 figures[side.name]["resting_requests_a_second"] = resting
         busiest = max(writes.counts.values(), default=0) / ours.seconds
         figures["ours"] |= {"status_writes_a_second": busiest, "changes_asked_a_second": float(rate)}
@@ -179,10 +191,11 @@ def make_result(
     runs: dict[str, list[dict[str, float]]],
     stages: dict[str, dict[str, float]],
 ) -> Result:
-    """Return the result from the figures of both contestants, with the verdict on the bar."""
-    ours, kopf = figures["ours"], figures["kopf"]
+    """Return the result from the figures of all contestants, with the verdict on the bar."""
+    ours, kopf, floor = figures["ours"], figures["kopf"], figures["floor"]
     p50, p99 = headlines = _headlines(scale)
     ratios = {name: kopf[name] / ours[name] for name in headlines}
+    ratios |= {f"{name}, ours to floor": ours[name] / floor[name] for name in headlines}
     eureka = "Eureka's processor time, ours to kopf's"
     ratios[eureka] = ours["eureka_cpu_percent"] / max(kopf["eureka_cpu_percent"], 0.01)
     is_cheap = ours["requests a change"] <= 1.2 and ratios[eureka] <= 1.1
@@ -192,7 +205,7 @@ def make_result(
         unit="milliseconds of lag",
         bar=scale.bar,
         ours=ours,
-        floor={},
+        floor=floor,
         headlines=(p99, p50),
         void=void_reason(min(ours["idle_percent"], kopf["idle_percent"])),
         peers={"kopf": kopf},
@@ -216,7 +229,7 @@ def _notes() -> list[str]:
         "ratios are kopf's to ours; lost are changes that were neither applied nor superseded",
         f"lags are from the patch's sending; each is known to {known}, and one read",
         "cpu and idle: percent of one core, over all cores, in the contestant's own turns",
-        "resting: the other contestant in these turns; batches: with renewals, which only ours sends",
+        "resting: the other contestants in these turns; batches: with renewals, which only ours sends",
         "where the time goes: of a traced operator, until Eureka's answer to the write",
     ]
 
@@ -255,10 +268,12 @@ def find_bearable_rate(scale: Scale, warm: Callable[[int], float]) -> int:
 
 
 def _warm_up(rate: int, sides: Sequence[_ContestantTurns], lab: Lab) -> float:
-    """Let both contestants take a turn that does not count; return the smaller idle percentage of the two."""
+    """Let all contestants take a turn that does not count; return the smaller idle percentage of ours and
+    kopf's.
+    """
     for side in sides:
         _run_turn(side, sides, lab, rate)
-    idle = min(side.cpu_percent_by_user()["idle_percent"] for side in sides)
+    idle = min(side.cpu_percent_by_user()["idle_percent"] for side in sides[:2])
     for side in sides:
         side.clear_measurements()
     return idle
@@ -266,14 +281,10 @@ def _warm_up(rate: int, sides: Sequence[_ContestantTurns], lab: Lab) -> float:
 
 def _run_turn(side: _ContestantTurns, sides: Sequence[_ContestantTurns], lab: Lab, rate: int) -> None:
     """Let a contestant take one turn, until its followed changes are shown."""
-    (resting,) = (one for one in sides if one is not side)
-    began, started, before = (
-        access_log.unix_seconds(),
-        time.monotonic(),
-        _read_cpu_seconds(side, resting, lab),
-    )
+    began, started = access_log.unix_seconds(), time.monotonic()
+    before = _read_cpu_seconds(side, sides, lab)
     side.churn.run(rate, TURN_SECONDS)
-    after = _read_cpu_seconds(side, resting, lab)
+    after = _read_cpu_seconds(side, sides, lab)
     side.elapsed += time.monotonic() - started
     side.used.update({name: after[name] - seconds for name, seconds in before.items()})
     side.spans.append((began, access_log.unix_seconds()))
@@ -281,7 +292,9 @@ def _run_turn(side: _ContestantTurns, sides: Sequence[_ContestantTurns], lab: La
     time.sleep(PAUSE_SECONDS)
 
 
-def _read_cpu_seconds(side: _ContestantTurns, resting: _ContestantTurns, lab: Lab) -> dict[str, float]:
+def _read_cpu_seconds(
+    side: _ContestantTurns, sides: Sequence[_ContestantTurns], lab: Lab
+) -> dict[str, float]:
     """Return the processor seconds so far of the contestants, the servers and the benchmark, and the idle
     seconds.
     """
@@ -292,7 +305,7 @@ def _read_cpu_seconds(side: _ContestantTurns, resting: _ContestantTurns, lab: La
     }
     return {
         "cpu_percent": side.process.cpu_seconds(),
-        "resting_cpu_percent": resting.process.cpu_seconds(),
+        "resting_cpu_percent": sum(one.process.cpu_seconds() for one in sides if one is not side),
         **{
             name: sum(process_cpu_seconds(one.pid) for one in processes if one.pid is not None)
             for name, processes in servers.items()
@@ -330,7 +343,7 @@ def _run_traced_operator(
     for each change.
     """
     notes = field.lab.directory / "notes.json"
-    with field.start_traced_operator(notes) as operator:
+    with field.start_traced_operator(notes, WATCH_NAMESPACE="ours") as operator:
         operator.wait_for("operator is ready")
         wait_until(lambda: not churn.find_differences(), "all registered", 120.0, 0.5)
         churn.run(rate, TURN_SECONDS)  # it is warm then

@@ -220,6 +220,12 @@ class RawWatch(RawSlices):
         """
         return (change["object"] for change in self.changes(on_start))
 
+    def slices(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
+        """List and yield each slice, then watch, call ``on_start``, and yield each changed one."""
+        listed = [one for page in self.pages(self._namespace) for one in page["items"]]
+        yield from listed
+        yield from self.events(on_start)
+
     def changes(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
         """List, watch, and call ``on_start``; then yield each change of an object, with its type."""
         version = "0"

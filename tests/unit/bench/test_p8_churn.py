@@ -18,6 +18,7 @@ OURS = {
     "changes_a_second": 200.0,
 }
 KOPF = {"p50_ms": 23.0, "p99_ms": 101.0, "eureka_cpu_percent": 19.0, "idle_percent": 70.0}
+FLOOR = {"p50_ms": 10.0, "p99_ms": 20.0}
 LATER = {"first, p50_ms": 5.0, "first, p99_ms": 9.0, "last, p50_ms": 20.0, "last, p99_ms": 50.0}
 
 
@@ -45,11 +46,12 @@ def test_a_machine_is_asked_for_as_many_changes_as_it_bears() -> None:
 
 def test_a_bar_that_is_held() -> None:
     """A run that meets every part of the bar is held, with p99 and p50 as headlines."""
-    found = make_result(scale(), 200, {"ours": OURS, "kopf": KOPF}, {}, {})
+    found = make_result(scale(), 200, {"ours": OURS, "kopf": KOPF, "floor": FLOOR}, {}, {})
     assert found.held
     assert found.void == ""
     assert found.headlines == ("p99_ms", "p50_ms")
     assert found.ratios["p99_ms"] == pytest.approx(2.02)
+    assert found.ratios["p99_ms, ours to floor"] == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +69,18 @@ def test_a_bar_that_is_held() -> None:
 )
 def test_each_part_of_the_bar_can_be_missed(name: str, value: float) -> None:
     """One figure that misses its limit makes the whole bar missed."""
-    assert not make_result(scale(), 200, {"ours": {**OURS, name: value}, "kopf": KOPF}, {}, {}).held
+    assert not make_result(
+        scale(), 200, {"ours": {**OURS, name: value}, "kopf": KOPF, "floor": FLOOR}, {}, {}
+    ).held
 
 
 def test_either_contestant_on_a_busy_machine_makes_a_run_void() -> None:
     """A run is void if the machine was too busy for either contestant."""
-    busy = {"ours": {**OURS, "idle_percent": 3.0}, "kopf": KOPF}
+    busy = {"ours": {**OURS, "idle_percent": 3.0}, "kopf": KOPF, "floor": FLOOR}
     assert make_result(scale(), 200, busy, {}, {}).void
-    assert make_result(scale(), 200, {"ours": OURS, "kopf": {**KOPF, "idle_percent": 3.0}}, {}, {}).void
+    assert make_result(
+        scale(), 200, {"ours": OURS, "kopf": {**KOPF, "idle_percent": 3.0}, "floor": FLOOR}, {}, {}
+    ).void
 
 
 def test_with_three_servers_the_last_one_counts() -> None:
@@ -83,7 +89,13 @@ def test_with_three_servers_the_last_one_counts() -> None:
     """
     ours = {**OURS, **LATER, "requests a change": 5.0}
     kopf = {**KOPF, "first, p50_ms": 4.0, "first, p99_ms": 8.0, "last, p50_ms": 22.5, "last, p99_ms": 101.0}
-    found = make_result(scale(3), 200, {"ours": ours, "kopf": kopf}, {}, {})
+    found = make_result(scale(3), 200, {"ours": ours, "kopf": kopf, "floor": {**FLOOR, **LATER}}, {}, {})
     assert found.held
     assert found.headlines == ("last, p99_ms", "last, p50_ms")
-    assert not make_result(scale(3), 200, {"ours": {**ours, "last, p99_ms": 51.0}, "kopf": kopf}, {}, {}).held
+    assert not make_result(
+        scale(3),
+        200,
+        {"ours": {**ours, "last, p99_ms": 51.0}, "kopf": kopf, "floor": {**FLOOR, **LATER}},
+        {},
+        {},
+    ).held
