@@ -397,18 +397,20 @@ def _drain_and_remove(
     leaving = [each for each in leaving if each.key not in registered_again]
     later = checks or RemovalChecks(wait)
     failed: dict[str, EurekubeError] = {}
+    others_outcome = "none was removed"
     for owner in {each.owner for each in leaving if each.owner}:
         theirs = replace(wanted, owner=owner, registrations={})
         removals = plan([], (each for each in leaving if each.owner == owner), owner)
         outcome = apply_plan(removals, theirs, peers, is_from_uncached_reads=not wanted.drain_seconds)
         failed |= errors_by_key(outcome, theirs)
         for change in outcome.done:
+            others_outcome = "the others were removed"
             if change.instance.renewer != SELF_RENEWER_VALUE:
                 later.add_removal(peers, change.instance)
     if checks is None:
         later.check_and_remove_again()
     if failed:
-        _raise_failures(wanted, "deregister", failed, "the others were removed")
+        _raise_failures(wanted, "deregister", failed, others_outcome)
     return registered_again
 
 

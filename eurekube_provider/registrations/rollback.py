@@ -98,10 +98,10 @@ def roll_back_creation(wanted: DesiredState, before: ActualState, peers: Peers) 
             f"{format_errors_by_reason(failed)})"
         )
         return RollbackResult(message, is_complete=False)
-    if wanted.has_members:
-        return RollbackResult("the others were taken back")
     if not written:
         return RollbackResult("nothing of it is left")
+    if wanted.has_members:
+        return RollbackResult("the others were taken back")
     return RollbackResult(
         "what was registered was taken back" if added else "what stood there before was given back"
     )

@@ -574,6 +574,20 @@ def test_a_failed_creation_of_many_gives_back_what_it_took_over(
     assert eureka.held == {}
 
 
+def test_an_error_about_all_members_tells_of_no_others(eureka: FakeEureka, servers: FakeServers) -> None:
+    """Where every instance failed, the error says that nothing stands, or that none was removed."""
+    assert servers
+    many: ResourceType = (ApplicationProvider, ALL)
+    eureka.fails = {"register": [refused, refused]}
+    with pytest.raises(SomeRegistrationsFailed, match=r"2 of 2 .* \(nothing of it is left\)"):
+        created(many)
+    eureka.fails = {}
+    old = created(many)
+    eureka.fails = {"deregister": [refused, refused]}
+    with pytest.raises(SomeRegistrationsFailed, match=r"2 of 2 .* \(none was removed\)"):
+        run(many).delete("", old)
+
+
 def test_a_machine_that_registers_itself_is_refused(eureka: FakeEureka, servers: FakeServers) -> None:
     """A self-registered instance at the address, found in a list and confirmed by a read, is refused
     unless it is adopted.
