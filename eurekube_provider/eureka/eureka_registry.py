@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from eurekube_provider.core.errors import RegistrySilent
 from eurekube_provider.core.identity import Cluster, cluster_part_of_id
@@ -233,8 +232,7 @@ class EurekaRegistry:
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the figures for metrics; in full, also those of the servers' front pages."""
         held, counts, started = len(self.renewals), self.renewals.counts, self.restarts.started_ms_by_url
-        # The list is up to half a minute old, and lacks what was registered since.
-        share = replace(self._share, renewed_here=held, registered=max(self._share.registered, held))
+        share = RenewalShare.of_list(held, self._share.registered)
         pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
         return Figures(
             servers=[
@@ -311,7 +309,7 @@ class EurekaRegistry:
         self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning_sentence
         self._servers_per_renewal = len(self.peers.peers) if self.peers.uses_batches(count) else 1
-        self._share = share = RenewalShare(count, registered)
+        self._share = share = RenewalShare.of_list(count, registered)
         if share.warning_sentence and not before:
             _log.warning(
                 "renewing a large share of Eureka's instances, going on: Eureka keeps them if this process "

@@ -52,6 +52,11 @@ class RenewalShare:
     renewed_here: int
     registered: int
 
+    @classmethod
+    def of_list(cls, renewed_here: int, listed: int) -> RenewalShare:
+        """Return the share by a list, which is up to half a minute old: what was registered since counts."""
+        return cls(renewed_here, max(renewed_here, listed))
+
     @property
     def expected_renewals_per_minute(self) -> int:
         """The renewals a minute that a server expects of this process's instances."""

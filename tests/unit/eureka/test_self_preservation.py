@@ -37,5 +37,6 @@ def test_share() -> None:
     """A client that renews more than 15 % of a registry gets a warning; at an empty registry it gets none."""
     assert RenewalShare(renewed_here=15, registered=100).warning_sentence == ""
     assert "16 of 100 instances (16%)" in RenewalShare(renewed_here=16, registered=100).warning_sentence
+    assert "84 of 84 instances (100%)" in RenewalShare.of_list(renewed_here=84, listed=66).warning_sentence
     assert RenewalShare(renewed_here=0, registered=0).warning_sentence == ""
     assert RenewalShare(renewed_here=50, registered=100).expected_renewals_per_minute == 100
