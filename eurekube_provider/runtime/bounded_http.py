@@ -79,7 +79,7 @@ class _AnswerReader(io.RawIOBase):
         self._raw.close()
         super().close()
 
-    def readinto(self, buffer: Any) -> int | None:
+    def readinto(self, buffer: Any) -> int:
         if self._count and self._timeout_seconds is not None:
             times = min(1 + self._count / BYTES_PER_TIMEOUT_EXTENSION, MAX_TIMEOUTS_PER_ANSWER)
             left = self._began_at + self._timeout_seconds * times - time.monotonic()
@@ -87,12 +87,12 @@ class _AnswerReader(io.RawIOBase):
                 raise AnswerTooSlow
             self._sock.settimeout(left)
         try:
-            count = self._raw.readinto(buffer)
+            count = self._sock.recv_into(buffer)
         except TimeoutError:
             if self._count:
                 raise AnswerTooSlow from None
             raise
-        self._count += count or 0
+        self._count += count
         if self._count > self._most_bytes:
             raise AnswerTooLarge
         return count
