@@ -387,15 +387,14 @@ STRANGE += [
 STRANGE += [
     f"X: {value}" for value in ("\xe4\x85", "\x0b", "\x1c", "\x00", "\x7f", "a\rY: b", "a\nZ: b", "LONG")
 ]
+LINES = [*PLAIN, *STRANGE, "", "no colon"]
 heads = st.builds(
     lambda status, plain, strange, many, end, ends: end.join(
         [status, *plain, *strange, *(f"X-{number}: a" for number in range(many)), *[""] * ends]
     ),
     st.sampled_from(STATUS_LINES),
     st.lists(st.sampled_from(PLAIN), max_size=4, unique_by=lambda line: line.partition(":")[0]),
-    st.lists(
-        st.sampled_from(["", "no colon", *STRANGE]) | st.text(st.characters(max_codepoint=255)), max_size=1
-    ),
+    st.lists(st.sampled_from(LINES) | st.text(st.characters(max_codepoint=255)), max_size=1),
     st.sampled_from([0] * 8 + [95, 98, 99, 100]),
     st.sampled_from(["\r\n"] * 9 + ["\n", "\r"]),
     st.sampled_from([2] * 9 + [1, 0]),
@@ -423,21 +422,36 @@ def read_all(kind: type[http.client.HTTPResponse], data: bytes, size: int) -> ob
     read = kind(Sent(data, size), method="GET")  # type: ignore[arg-type]
     try:
         read.begin()
-        head = (read.version, read.status, read.code, read.reason, read.headers.items(), read.msg.items())
+        head = read.version, read.status, vars(read)["code"], read.reason
+        headers = read.headers.items(), read.msg.items()
         strange = list(map(repr, read.headers.defects)), read.headers.is_multipart()
         text = "" if read.headers.is_multipart() else read.headers.get_payload() or ""
-        return *head, *strange, text, read.chunked, read.length, read.will_close, read.read()
+        return *head, *headers, *strange, text, read.chunked, read.length, read.will_close, read.read()
     except (http.client.HTTPException, ValueError) as error:
         return repr(error)
 
 
+def is_read_alike(head: str, size: int = 9000, body: str = "12345678") -> bool:
+    """Return whether an answer is read as Python's http.client reads it."""
+    long = head.replace("NINES", "9" * 5000).replace("LONG", "a" * 70_000)
+    data = (long + body).encode("latin-1")
+    return read_all(FinalResponse, data, size) == read_all(http.client.HTTPResponse, data, size)
+
+
 @given(
-    heads,
-    st.sampled_from([9000] * 8 + [60, 1]),
-    st.sampled_from(["", "12345678", "3\r\nabc\r\n0\r\n\r\nrest"]),
+    heads, st.sampled_from([9000] * 8 + [60, 1]), st.sampled_from(["", "1234567", "1\r\na\r\n0\r\n\r\nrest"])
 )
 def test_a_head_is_read_as_pythons_http_client_reads_it(head: str, size: int, body: str) -> None:
     """Whatever a head holds: a name twice, continued lines, lines without a name, lengths that are none."""
-    long = head.replace("NINES", "9" * 5000).replace("LONG", "a" * 70_000)
-    data = (long + body).encode("latin-1")
-    assert read_all(FinalResponse, data, size) == read_all(http.client.HTTPResponse, data, size)
+    assert is_read_alike(head, size, body)
+
+
+def test_lines_and_pairs_of_lines_are_read_as_pythons_http_client_reads_them() -> None:
+    """Each status line, each pair of lines, and each number of lines about the most that are read."""
+    assert [one for one in STATUS_LINES if not is_read_alike(f"{one}\r\n\r\n")] == []
+    starts = [f"HTTP/1.1 200 OK\r\n{first}\r\n{second}\r\n" for first in LINES for second in LINES]
+    assert [one for one in starts if not is_read_alike(f"{one}\r\n")] == []
+    many = [
+        "HTTP/1.1 200 OK\r\n" + "".join(f"X-{n}: a\r\n" for n in range(count)) for count in range(97, 102)
+    ]
+    assert [one for one in many if not is_read_alike(f"{one}\r\n")] == []
