@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -55,6 +56,9 @@ from eurekube_provider.eureka.self_preservation import FrontPage, parse_front_pa
 from eurekube_provider.runtime.garbage_collection import pause_collection
 
 _T = TypeVar("_T")
+
+_MOST_BYTES_PARSED_AMID_COLLECTIONS = 2**16
+"""The most bytes of an answer that makes too few objects for a collection to take long."""
 
 _READ_HEADERS = {"Accept": "application/json"}
 _WRITE_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -321,7 +325,8 @@ class Peer:
         """
         is_eurekas = True
         try:
-            with pause_collection():
+            is_large = len(response.raw_body) > _MOST_BYTES_PARSED_AMID_COLLECTIONS
+            with pause_collection() if is_large else nullcontext():
                 return parse()
         except ResponseTooLarge as error:
             raise self._note_unusable_and_make_error(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import http.client
+import io
 import socket
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import KubernetesError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka.connection import Connection
@@ -19,7 +24,12 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.transport import EurekaResponse, ResponseTooLarge, Transport
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.runtime import bounded_http
-from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
+from eurekube_provider.runtime.bounded_http import (
+    AnswerTooLarge,
+    AnswerTooSlow,
+    FinalResponse,
+    bounded_pool_classes,
+)
 
 SECONDS = 0.3
 """Time-out of the requests in seconds; dripping servers send a byte each tenth of it."""
@@ -346,3 +356,102 @@ def test_a_name_that_leads_to_another_server_is_followed(monkeypatch: pytest.Mon
         lead_to.append("127.0.0.2")
         assert answerer() == b"latter"
         transport.close()
+
+
+STATUS_LINES = ["HTTP/1.1 200", "HTTP/1.1 404 Not found", "HTTP/1.1 204 ", "HTTP/1.1 304  \t -"] * 9
+STATUS_LINES += [
+    f"HTTP/1.1 {code}" for code in ("200\tOK", " 200", "200 \xe4", "100 Wait", "+20", "20", "999", "")
+]
+STATUS_LINES += ["HTTP/1.0 200 OK", "HTTP/1.2 200 OK", "HTTP/2 200 OK", "HTTP/1.1", "SMTP 200 OK", ""]
+PLAIN = [
+    f"{name}: {value}" for name in ("Content-Length", "content-length") for value in (5, 7, -1, "1_0", "+5")
+]
+PLAIN += [f"Transfer-Encoding:{value}" for value in ("chunked", " Chunked", " chunked ", "\tgzip, chunked")]
+PLAIN += [
+    "Connection: keep-alive, Close",
+    "connection: close",
+    "Keep-Alive: 5",
+    "Set-Cookie: a",
+    "Via:",
+    "X.!: a:b",
+]
+STRANGE = [
+    f"Content-{rest}" for rest in ("Length: x", "Length: NINES", "Length:", "Length: 5, 5", "Length : 5")
+]
+STRANGE += [
+    f"Content-Type: {kind}" for kind in ("multipart/mixed; boundary=b", "Message/rfc822", "multipart/mixed")
+]
+STRANGE += [
+    f"{name}: a" for name in ("", " X", "\tX", "X Y", "X\t", "From ", "From", "\xe4", "\x00", "=?utf-8?q?a?=")
+]
+STRANGE += [
+    f"X: {value}" for value in ("\xe4\x85", "\x0b", "\x1c", "\x00", "\x7f", "a\rY: b", "a\nZ: b", "LONG")
+]
+LINES = [*PLAIN, *STRANGE, "", "no colon"]
+heads = st.builds(
+    lambda status, plain, strange, many, end, ends: end.join(
+        [status, *plain, *strange, *(f"X-{number}: a" for number in range(many)), *[""] * ends]
+    ),
+    st.sampled_from(STATUS_LINES),
+    st.lists(st.sampled_from(PLAIN), max_size=4, unique_by=lambda line: line.partition(":")[0]),
+    st.lists(st.sampled_from(LINES) | st.text(st.characters(max_codepoint=255)), max_size=1),
+    st.sampled_from([0] * 8 + [95, 98, 99, 100]),
+    st.sampled_from(["\r\n"] * 9 + ["\n", "\r"]),
+    st.sampled_from([2] * 9 + [1, 0]),
+)
+
+
+class Sent(io.RawIOBase):
+    """A socket with an answer, which arrives in pieces of this size at most."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._data, self._size = io.BytesIO(data), size
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._data.readinto(memoryview(buffer)[: self._size])
+
+
+def read_all(kind: type[http.client.HTTPResponse], data: bytes, size: int) -> object:
+    """Return all that a kind of response reads of an answer, or its error."""
+    read = kind(Sent(data, size), method="GET")  # type: ignore[arg-type]
+    try:
+        read.begin()
+        head = read.version, read.status, vars(read)["code"], read.reason
+        headers = read.headers.items(), read.msg.items()
+        strange = list(map(repr, read.headers.defects)), read.headers.is_multipart()
+        text = "" if read.headers.is_multipart() else read.headers.get_payload() or ""
+        return *head, *headers, *strange, text, read.chunked, read.length, read.will_close, read.read()
+    except (http.client.HTTPException, ValueError) as error:
+        return repr(error)
+
+
+def is_read_alike(head: str, size: int = 9000, body: str = "12345678") -> bool:
+    """Return whether an answer is read as Python's http.client reads it."""
+    long = head.replace("NINES", "9" * 5000).replace("LONG", "a" * 70_000)
+    data = (long + body).encode("latin-1")
+    return read_all(FinalResponse, data, size) == read_all(http.client.HTTPResponse, data, size)
+
+
+@given(
+    heads, st.sampled_from([9000] * 8 + [60, 1]), st.sampled_from(["", "1234567", "1\r\na\r\n0\r\n\r\nrest"])
+)
+def test_a_head_is_read_as_pythons_http_client_reads_it(head: str, size: int, body: str) -> None:
+    """Whatever a head holds: a name twice, continued lines, lines without a name, lengths that are none."""
+    assert is_read_alike(head, size, body)
+
+
+def test_lines_and_pairs_of_lines_are_read_as_pythons_http_client_reads_them() -> None:
+    """Each status line, each pair of lines, and each number of lines about the most that are read."""
+    assert [one for one in STATUS_LINES if not is_read_alike(f"{one}\r\n\r\n")] == []
+    starts = [f"HTTP/1.1 200 OK\r\n{first}\r\n{second}\r\n" for first in LINES for second in LINES]
+    assert [one for one in starts if not is_read_alike(f"{one}\r\n")] == []
+    many = [
+        "HTTP/1.1 200 OK\r\n" + "".join(f"X-{n}: a\r\n" for n in range(count)) for count in range(97, 102)
+    ]
+    assert [one for one in many if not is_read_alike(f"{one}\r\n")] == []
