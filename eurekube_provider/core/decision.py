@@ -257,8 +257,8 @@ class SyncerSituation:
     def instances_not_desired_up(self) -> list[Instance]:
         """The instances that are not desired as UP: their removal may depend on whether their pods ended."""
         down = {one.key for one in self.desired.instances if one.status is not Status.UP}
-        up = self.desired.keys - down
-        return [one for one in self.all_instances if one.key not in up]
+        wanted = self.desired.keys
+        return [one for one in self.all_instances if one.key not in wanted or one.key in down]
 
     @property
     def all_instances(self) -> list[Instance]:
@@ -376,20 +376,22 @@ def decide(situation: SyncerSituation) -> Decision:
         )
     brake = _NOT_BRAKED
     if rules.uses_brake:
-        handed_over = [one.actual for steps in steps_by_registry.values() for one in steps.handovers]
-        handed_over_up = sum(
-            one is not None and one.status is Status.UP and counts_for_brake(one) for one in handed_over
-        )
         history = situation.brake_history
+        if handed_over := [one.actual for steps in steps_by_registry.values() for one in steps.handovers]:
+            handed_over_up = sum(
+                one is not None and one.status is Status.UP and counts_for_brake(one) for one in handed_over
+            )
+            history = replace(history, syncer_up_count=history.syncer_up_count - handed_over_up)
         brake = judge_removals(
             [change for steps in steps_by_registry.values() for change in steps.changes_for_brake],
-            replace(history, syncer_up_count=history.syncer_up_count - handed_over_up),
+            history,
             situation.terminating_ids,
             situation.desired,
             situation.now,
             situation.unix_now,
         )
-        if held := frozenset(map(id, brake.held_changes)):
+        if brake.held_changes:
+            held = frozenset(map(id, brake.held_changes))
             steps_by_registry = {
                 name: steps.without_held_changes(held) for name, steps in steps_by_registry.items()
             }

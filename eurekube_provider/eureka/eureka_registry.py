@@ -151,7 +151,7 @@ class EurekaRegistry:
         there = self.table.known_instances(owner, application)
         if not (owner or application):
             return there
-        return [one for one in there if not self._ownership.is_of_other_cluster_of_same_name(one)]
+        return self._ownership.without_other_clusters_of_same_name(there)
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
         """Return all known instances, see

@@ -172,16 +172,17 @@ class Permissions:
         reasons: dict[str, str] = {}
         others = frozenset(self._names_that_no_service_has(syncer))
         for name in sorted(syncer.names):
+            owners = self._registries[syncer.eureka].owners(lookup_name=name)
+            strangers = self._describe_other_users_of_name(syncer, name, owners, unowned, own_instance_ids)
+            if not strangers and name not in others:
+                continue  # as nearly all are
             if self._reservations.lets_register(syncer.namespace, name):
                 continue
             if self._settings.may_publish(syncer.namespace, name):
                 continue
-            owners = self._registries[syncer.eureka].owners(lookup_name=name)
-            if strangers := self._describe_other_users_of_name(
-                syncer, name, owners, unowned, own_instance_ids
-            ):
+            if strangers:
                 reasons[name] = f"{strangers} under the name {name!r} as well: callers come to both"
-            elif name in others:
+            else:
                 reasons[name] = f"{name!r} is not the name of its Services"
         if not reasons:
             return None
@@ -220,8 +221,10 @@ class Permissions:
                 found.add(printable(f"what registered itself (e.g. {up[0].application} {first})"))
             elif not named and name != syncer.application.lower():
                 found.add("what registered itself as another application")
+        if not found:
+            return ""
         verb = "has" if len(found) == 1 else "have"
-        return f"{format_list(sorted(found), _MOST_NAMED_OWNERS)} {verb} instances" if found else ""
+        return f"{format_list(sorted(found), _MOST_NAMED_OWNERS)} {verb} instances"
 
 
 def _describe_owner(owner: ClusterOwner | StackOwner | None) -> str:
