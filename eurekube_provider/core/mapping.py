@@ -483,13 +483,17 @@ def _pod_instances(
         instances.pop(instance_id, None)
     if mapped is not None:
         mapped.store(where, context, parts, metadata_by_zone)
-    kept = _live_pods_without_host_port(without_host_port, instances) if without_host_port else {}
-    if count := sum([not one.address for one in kept.values()]):
-        left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
-    packed = [part.endpoint_slice for part in parts.values() if is_managed_by_kubernetes(part.endpoint_slice)]
-    ports = list(map(_ports_without_host_port_field, packed))
-    are_different = any(one != ports[0] for one in ports)
-    others = [one for one in problems if one.reason != SyncerCondition.NO_PORT]
+    kept: dict[tuple[str, str], PodWithoutHostPort] = {}
+    if without_host_port:
+        kept = _live_pods_without_host_port(without_host_port, instances)
+        if count := sum(not one.address for one in kept.values()):
+            left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
+    are_different = False
+    if len(parts) > 1:
+        there = [part.endpoint_slice for part in parts.values()]
+        ports = [_ports_without_host_port_field(one) for one in there if is_managed_by_kubernetes(one)]
+        are_different = any(one != ports[0] for one in ports)
+    others = [one for one in problems if one.reason != SyncerCondition.NO_PORT] if problems else []
     lacks_port = len(others) < len(problems)
     if lacks_port and any(part.ports for part in parts.values()):
         # Of another application behind the Service, say.
@@ -816,6 +820,8 @@ def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], 
             )
         elif value:
             found[key] = value
+    if not found:
+        return found, unfit
     of_ports = dict.fromkeys(syncer.metadata_from_ports, _LONGEST_PORT)
     found, too_much = _fitting(found, {"zone": _LONGEST_ZONE}, {**of_ports, **syncer.metadata})
     unfit += [f"{key} of Service {qualified_name(service)}, {_TOO_MUCH_PHRASE}" for key in too_much]

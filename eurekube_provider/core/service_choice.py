@@ -73,8 +73,10 @@ def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable
         name = service_name_of_slice(one)
         if name in by_service:
             by_service[name].append(one)
-    meant = _choose_by_name_and_ports(syncer, selected, by_service)
     pairs = {name: (one, by_service[name]) for name, one in selected.items()}
+    if len(pairs) == 1:
+        return ServiceChoice(tuple(pairs.values()))
+    meant = _choose_by_name_and_ports(syncer, selected, by_service)
     if isinstance(meant, Problem):
         return ServiceChoice(tuple(pairs.values()), problem=meant)
     meant_pairs = [pairs.pop(_service_name(one)) for one in meant]
@@ -101,7 +103,7 @@ def _choose_by_name_and_ports(
         if not is_external_name(one)
         and (syncer.mode is Mode.POD or not loses_load_balancer(one, syncer.advertise))
     ]
-    if len(selected) == 1 or not candidates:
+    if not candidates:
         return tuple(selected.values())
     candidates = [
         one for one in candidates if _has_ports(syncer, one, slices[_service_name(one)])

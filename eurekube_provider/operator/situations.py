@@ -294,12 +294,10 @@ class SituationReader:
 
         :param under_other_names: see :meth:`_instances_under_other_cluster_names`.
         """
-        ours = (held, under_other_names.get("under_former_cluster_names", {}))
-        registered = [one for by_name in ours for there in by_name.values() for one in there]
-        desired = limited_to_registered_ports(desired, registered)
-        return keep_registered_labels(
-            keep_registered_ids(desired, registered, self._cluster.name), registered
-        )
+        by_names = (held, under_other_names.get("under_former_cluster_names", {}))
+        ours = [one for by_registry in by_names for there in by_registry.values() for one in there]
+        desired = keep_registered_ids(limited_to_registered_ports(desired, ours), ours, self._cluster.name)
+        return keep_registered_labels(desired, ours)
 
     def _with_addresses_taken_by_pods(self, situation: SyncerSituation) -> SyncerSituation:
         """Add the syncer's addresses that other pods have now."""
