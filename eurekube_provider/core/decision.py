@@ -400,14 +400,12 @@ def decide(situation: SyncerSituation) -> Decision:
         waits.append(NEXT_OWNER_POLL_SECONDS)
     if situation.connections_to_maybe_same_eureka or _is_moving_home(situation, home_steps):
         waits.append(REPLICATION_WAIT_SECONDS)
-    is_in_the_way = bool(
+    is_in_the_way = (
         home_differences.refusals
         or home_differences.duplicates
         or any(situation.under_undeclared_cluster_names.values())
-    )
-    is_in_the_way |= any(
-        one.reason == SyncerCondition.DEAD_SELF_REGISTERED
-        for one in situation.problems_with_foreign_instances
+        or SyncerCondition.DEAD_SELF_REGISTERED
+        in [one.reason for one in situation.problems_with_foreign_instances]
     )
     # No event tells a paused syncer that another pod gets an address.
     has_unread_objects = situation.desired.has_unread_objects or situation.desired.has_unread_pods
@@ -425,13 +423,11 @@ def decide(situation: SyncerSituation) -> Decision:
 
 def _is_moving_home(situation: SyncerSituation, home_steps: RegistrySteps) -> bool:
     """Return whether an instance at another registry is now being registered at the syncer's own."""
-    others = [
-        there
-        for name, there in situation.instances_by_registry.items()
-        if there and name != situation.home_registry
-    ]
-    if not others or situation.state is not SyncerState.COMPLETE:
+    if len(situation.instances_by_registry) < 2 or situation.state is not SyncerState.COMPLETE:
         return False
+    others = [
+        there for name, there in situation.instances_by_registry.items() if name != situation.home_registry
+    ]
     coming = {change.instance.key for change in home_steps.registrations if change.actual is None}
     return any(one.key in coming for there in others for one in there)
 
@@ -485,7 +481,8 @@ class _StepsDraft:
         registrations = _EMPTY_PLAN
         if self.rules.registers and is_home and situation.syncer is not None:
             desired = situation.desired
-            if taken_over := {one.key for one in under_former_cluster_names}:
+            if under_former_cluster_names:
+                taken_over = {one.key for one in under_former_cluster_names}
                 left = tuple(one for one in desired.instances if one.key not in taken_over)
                 desired = replace(desired, instances=left)
             registrations = plan_syncer_changes(
@@ -504,8 +501,10 @@ class _StepsDraft:
         evicts = is_home and situation.state is SyncerState.COMPLETE and situation.policy is Policy.SYNC
         dead = situation.removable_dead_registrations if evicts else ()
         return RegistrySteps(
-            takeovers=plan_takeover(under_former_cluster_names, situation.owner),
-            handovers=plan_handover(handed_over),
+            takeovers=plan_takeover(under_former_cluster_names, situation.owner)
+            if under_former_cluster_names
+            else (),
+            handovers=plan_handover(handed_over) if handed_over else (),
             restores=restores,
             registrations=tuple(
                 [change for change in registrations.changes if change.action is not Action.DEREGISTER]
