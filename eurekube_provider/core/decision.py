@@ -375,7 +375,8 @@ def decide(situation: SyncerSituation) -> Decision:
             home_steps, refusals=home_differences.refusals, duplicates=home_differences.duplicates
         )
     brake = _NOT_BRAKED
-    if rules.uses_brake:
+    changes = [change for steps in steps_by_registry.values() for change in steps.changes_for_brake]
+    if rules.uses_brake and changes:
         history = situation.brake_history
         if handed_over := [one.actual for steps in steps_by_registry.values() for one in steps.handovers]:
             handed_over_up = sum(
@@ -383,7 +384,7 @@ def decide(situation: SyncerSituation) -> Decision:
             )
             history = replace(history, syncer_up_count=history.syncer_up_count - handed_over_up)
         brake = judge_removals(
-            [change for steps in steps_by_registry.values() for change in steps.changes_for_brake],
+            changes,
             history,
             situation.terminating_ids,
             situation.desired,
@@ -413,9 +414,8 @@ def decide(situation: SyncerSituation) -> Decision:
         waits.append(BLOCKED_RECHECK_SECONDS)
     error = situation.home_registry_error
     if error is None and situation.policy is Policy.SYNC:
-        error = next(
-            (why for why in situation.connections_to_maybe_same_eureka.values() if why is not None), None
-        )
+        whys = situation.connections_to_maybe_same_eureka.values()
+        error = next((why for why in whys if why is not None), None) if whys else None
     # Given first: another connection to the same Eureka may show the same instance as one that leaves.
     in_order = dict(sorted(steps_by_registry.items(), key=lambda one: not one[1].handovers))
     return Decision(in_order, home_differences, paused_change_count, brake, min(waits, default=None), error)
@@ -544,7 +544,11 @@ class _StepsDraft:
         at_home = {one.key for one in instances_at_home} if held and not is_home else set[InstanceKey]()
         is_here = is_home or name in situation.connections_to_same_eureka
         may_be_here = is_here or name in situation.connections_to_maybe_same_eureka
-        for one in held if removal_scope is not RemovalScope.NONE else ():
+        if removal_scope is RemovalScope.NONE:
+            held = ()
+        elif may_be_here and not situation.address_taker_by_id:  # nearly all stay
+            held = [one for one in held if one.key not in wanted]
+        for one in held:
             is_wanted = one.key in wanted
             is_taken = one.instance_id in situation.address_taker_by_id
             if is_taken and removal_scope is not RemovalScope.ALL and not self.rules.registers:

@@ -138,17 +138,22 @@ class DesiredInstances:
     @property
     def has_unread_pods(self) -> bool:
         """True if the pod of an endpoint was not read."""
-        return any(not one.address for one in self.pods_without_host_port.values())
+        there = self.pods_without_host_port
+        return bool(there) and any(not one.address for one in there.values())
 
-    @cached_property
+    @property
     def may_be_incomplete(self) -> bool:
         """True if more than ``instances`` may be desired: registered instances are then kept."""
-        return any(problem.reason not in _COMPLETE_DESPITE_REASONS for problem in self.problems)
+        return bool(self.problems) and any(
+            problem.reason not in _COMPLETE_DESPITE_REASONS for problem in self.problems
+        )
 
-    @cached_property
+    @property
     def has_unread_objects(self) -> bool:
         """True if something that the syncer needs has not been read yet."""
-        return any(problem.reason in NOT_READ_YET_REASONS for problem in self.problems)
+        return bool(self.problems) and any(
+            problem.reason in NOT_READ_YET_REASONS for problem in self.problems
+        )
 
     def ids_of_other_services(self, instances: Iterable[Instance]) -> frozenset[str]:
         """Return the ids of those among the instances that belong to a Service in :attr:`other_services`, or
@@ -781,7 +786,8 @@ def _build_instance(
 
 def _health_check_urls(syncer: Syncer, address: Address, ports: Ports) -> tuple[str, str]:
     """Return the URLs of the health check by http and by https; empty where there is none."""
-    plain, secure = (port.number if port.enabled else 0 for port in (ports.plain, ports.secure))
+    plain = ports.plain.number if ports.plain.enabled else 0
+    secure = ports.secure.number if ports.secure.enabled else 0
     if syncer.health_check_port is not None:
         scheme, number = ports.health or ("", 0)
         plain, secure = number * (scheme == "http"), number * (scheme == "https")

@@ -296,7 +296,7 @@ def plan(
     refusals: list[Refusal] = []
     duplicates: list[Refusal] = []
     adopted = {key for key, own in policies.items() if own.adopts} if policies else set[InstanceKey]()
-    strange = [other for other in there.values() if other.owner != owner]
+    strange = [other for other in there.values() if other.metadata.get(OWNER_KEY) != owner]
     occupants = (
         {_call_address(other): other for other in strange if other.key not in adopted} if strange else {}
     )

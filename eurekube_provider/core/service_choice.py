@@ -67,16 +67,17 @@ def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable
     :param services: the Services that the selector finds.
     :param slices: EndpointSlices of their namespace; those of other Services are passed over.
     """
+    services = list(services)
+    if len(services) == 1:
+        name = _service_name(services[0])
+        return ServiceChoice([(services[0], [one for one in slices if service_name_of_slice(one) == name])])
     selected = {_service_name(one): one for one in sorted(services, key=_service_name)}
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for one in slices:
-        name = service_name_of_slice(one)
-        if name in by_service:
-            by_service[name].append(one)
-    pairs = {name: (one, by_service[name]) for name, one in selected.items()}
-    if len(pairs) == 1:
-        return ServiceChoice(tuple(pairs.values()))
+        if (its_service := service_name_of_slice(one)) in by_service:
+            by_service[its_service].append(one)
     meant = _choose_by_name_and_ports(syncer, selected, by_service)
+    pairs = {name: (one, by_service[name]) for name, one in selected.items()}
     if isinstance(meant, Problem):
         return ServiceChoice(tuple(pairs.values()), problem=meant)
     meant_pairs = [pairs.pop(_service_name(one)) for one in meant]
@@ -103,7 +104,7 @@ def _choose_by_name_and_ports(
         if not is_external_name(one)
         and (syncer.mode is Mode.POD or not loses_load_balancer(one, syncer.advertise))
     ]
-    if not candidates:
+    if len(selected) == 1 or not candidates:
         return tuple(selected.values())
     candidates = [
         one for one in candidates if _has_ports(syncer, one, slices[_service_name(one)])

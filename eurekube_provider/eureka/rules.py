@@ -482,15 +482,6 @@ class Ownership:
             return False
         return self.cluster.parse_syncer_of_this_cluster(instance.owner) is not None
 
-    def without_other_clusters_of_same_name(self, instances: list[Instance]) -> list[Instance]:
-        """Return the instances that no syncer of another cluster with this cluster's name owns."""
-        usual = (self.cluster.uid, None)
-        return [
-            one
-            for one in instances
-            if one.metadata.get(CLUSTER_UID_KEY) in usual or not self.is_of_other_cluster_of_same_name(one)
-        ]
-
     def is_renewed_for_stack(self, instance: Instance) -> bool:
         """Return whether a stack owns the instance and asks this operator to renew it."""
         return instance.renewer == self.operator_name and is_owned_by_stack(instance)

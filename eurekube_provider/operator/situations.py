@@ -360,11 +360,13 @@ class SituationReader:
             situation.state is not SyncerState.PAUSED
             or situation.instances_by_registry[situation.home_registry]
         ):
-            own_ids = {one.instance_id for one in situation.self_registered}
-            own_ids |= {one.instance_id for one in situation.self_registered_by_key.values()}
+            own = (*situation.self_registered, *situation.self_registered_by_key.values())
+            own_ids = {one.instance_id for one in own}
             joins = self._permissions.unreserved_names_note(syncer, unowned, own_ids)
-        odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
-        unreadable = self_registered.unreadable_instances_problem(odd) if odd else None
+        unreadable = None
+        if unowned:
+            odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
+            unreadable = self_registered.unreadable_instances_problem(odd)
         if joins is None and unreadable is None:
             return situation
         problems = (*situation.problems_with_foreign_instances, joins, unreadable)
@@ -422,14 +424,11 @@ class SituationReader:
         brake's history, and the time.
         """
         restorable_by_registry = {}
-        if state is not SyncerState.COMPLETE:
-            restorable_by_registry = {
-                name: self._pods.instances_lost_by_registry_to_restore(key, at, owner)
-                for name, at in registries.items()
-            }
-        names = {name: {one.application for one in lost} for name, lost in restorable_by_registry.items()}
-        if syncer is not None:
-            names.setdefault(syncer.eureka, set()).add(syncer.application.upper())
+        names = {syncer.eureka: {syncer.application.upper()}} if syncer is not None else {}
+        for name, at in registries.items() if state is not SyncerState.COMPLETE else ():
+            lost = self._pods.instances_lost_by_registry_to_restore(key, at, owner)
+            restorable_by_registry[name] = lost
+            names.setdefault(name, set()).update(one.application for one in lost)
         now, parent = time.monotonic(), self._sources.parent_of(key)
         is_released = has_annotation(item, RELEASE_BRAKE_ANNOTATION)
         return {
