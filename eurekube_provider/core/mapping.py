@@ -433,11 +433,11 @@ def _pod_instances(
     where, port = qualified_name(service), _preferred_port(syncer, service)
     context = (syncer, cluster, service_metadata, port)
     known, before_by_zone = mapped.lookup(where, context) if mapped is not None else ({}, {})
-    fixed_metadata = _fixed_metadata(syncer, cluster)
     metadata_by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
 
     def metadata_of(pod: str, zone: str, ports: Ports) -> Mapping[str, str]:
         if pod and labels_of_pod is not None:
+            fixed_metadata = _fixed_metadata(syncer, cluster)
             of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
             more = dict(ports.metadata)
             of_pod, too_much = _fitting(
@@ -447,6 +447,7 @@ def _pod_instances(
             return _build_metadata(zone, {**service_metadata, **of_pod, **more}, fixed_metadata)
         metadata = metadata_by_zone.get((zone, ports.metadata))
         if metadata is None:
+            fixed_metadata = _fixed_metadata(syncer, cluster)
             metadata = _build_metadata(zone, {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
             metadata_by_zone[zone, ports.metadata] = metadata
         return metadata
@@ -609,11 +610,14 @@ def _slice_instances(
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified_name(endpoint_slice)} of Service {service}"
-    offered, registered = endpoint_slice.get("ports"), _registered_port_field(syncer)
-    ports = choose_ports(offered, port, syncer.secure_port, where, registered)
-    if isinstance(ports, Problem):
-        return SliceMapping(endpoint_slice, {}, {ports: None}, frozenset())
-    ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
+    offered, labels = endpoint_slice.get("ports"), endpoint_slice["metadata"].get("labels")
+    former, ports = before.endpoint_slice, before.ports
+    if ports is None or (offered, labels) != (former.get("ports"), former["metadata"].get("labels")):
+        registered = _registered_port_field(syncer)
+        chosen = choose_ports(offered, port, syncer.secure_port, where, registered)
+        if isinstance(chosen, Problem):
+            return SliceMapping(endpoint_slice, {}, {chosen: None}, frozenset())
+        ports = with_metadata_and_health_ports(chosen, offered, syncer, registered)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()

@@ -123,7 +123,8 @@ class SituationReader:
     ) -> SyncerSituation:
         desired = self._sources.desired(syncer)
         home_registry = registries[syncer.eureka]
-        home_registry.refresh([(syncer.application.upper(), one) for one in desired.terminating_ids])
+        if desired.terminating_ids:
+            home_registry.refresh([(syncer.application.upper(), one) for one in desired.terminating_ids])
         self._refresh_instances_of_former_names(key, home_registry, desired.instances)
         if self._reads_each:
             there = (*desired.instances, *home_registry.known_instances(owner=owner))
