@@ -123,8 +123,7 @@ class SituationReader:
     ) -> SyncerSituation:
         desired = self._sources.desired(syncer)
         home_registry = registries[syncer.eureka]
-        if desired.terminating_ids:
-            home_registry.refresh([(syncer.application.upper(), one) for one in desired.terminating_ids])
+        home_registry.refresh([(syncer.application.upper(), one) for one in desired.terminating_ids])
         self._refresh_instances_of_former_names(key, home_registry, desired.instances)
         if self._reads_each:
             there = (*desired.instances, *home_registry.known_instances(owner=owner))
@@ -361,8 +360,8 @@ class SituationReader:
             situation.state is not SyncerState.PAUSED
             or situation.instances_by_registry[situation.home_registry]
         ):
-            own = (*situation.self_registered, *situation.self_registered_by_key.values())
-            own_ids = {one.instance_id for one in own}
+            own_ids = {one.instance_id for one in situation.self_registered}
+            own_ids |= {one.instance_id for one in situation.self_registered_by_key.values()}
             joins = self._permissions.unreserved_names_note(syncer, unowned, own_ids)
         unreadable = None
         if unowned:
