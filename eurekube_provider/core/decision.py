@@ -391,8 +391,7 @@ def decide(situation: SyncerSituation) -> Decision:
             situation.now,
             situation.unix_now,
         )
-        if brake.held_changes:
-            held = frozenset(map(id, brake.held_changes))
+        if held := frozenset(map(id, brake.held_changes)):
             steps_by_registry = {
                 name: steps.without_held_changes(held) for name, steps in steps_by_registry.items()
             }
@@ -415,7 +414,7 @@ def decide(situation: SyncerSituation) -> Decision:
     error = situation.home_registry_error
     if error is None and situation.policy is Policy.SYNC:
         whys = situation.connections_to_maybe_same_eureka.values()
-        error = next((why for why in whys if why is not None), None) if whys else None
+        error = next((why for why in whys if why is not None), None)
     # Given first: another connection to the same Eureka may show the same instance as one that leaves.
     in_order = dict(sorted(steps_by_registry.items(), key=lambda one: not one[1].handovers))
     return Decision(in_order, home_differences, paused_change_count, brake, min(waits, default=None), error)

@@ -138,8 +138,7 @@ class DesiredInstances:
     @property
     def has_unread_pods(self) -> bool:
         """True if the pod of an endpoint was not read."""
-        there = self.pods_without_host_port
-        return bool(there) and any(not one.address for one in there.values())
+        return any(not one.address for one in self.pods_without_host_port.values())
 
     @property
     def may_be_incomplete(self) -> bool:

@@ -58,9 +58,6 @@ class Action(StrEnum):
     DEREGISTER = "deregister"
 
 
-_ACTIONS = tuple(Action)
-
-
 class RefusalReason(StrEnum):
     """The reasons for which a desired instance is left alone, named as the syncer's conditions."""
 
@@ -344,7 +341,7 @@ def plan(
             for key, have in there.items()
             if key not in wanted and have.owner == owner
         ]
-    changes = tuple([change for action in _ACTIONS for change in steps.get(action, ())]) if steps else ()
+    changes = tuple([change for action in Action for change in steps.get(action, ())]) if steps else ()
     return Plan(changes, tuple(refusals), tuple(duplicates))
 
 

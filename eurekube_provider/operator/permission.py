@@ -174,11 +174,7 @@ class Permissions:
         others = frozenset(self._names_that_no_service_has(syncer))
         for name in sorted(syncer.names):
             owners = self._registries[syncer.eureka].owners(lookup_name=name) - {own}
-            strangers = (
-                self._describe_other_users_of_name(syncer, name, owners, unowned, own_instance_ids)
-                if owners
-                else ""
-            )
+            strangers = self._describe_other_users_of_name(syncer, name, owners, unowned, own_instance_ids)
             if not strangers and name not in others:
                 continue  # as nearly all are
             if self._reservations.lets_register(syncer.namespace, name):
@@ -226,10 +222,8 @@ class Permissions:
                 found.add(printable(f"what registered itself (e.g. {up[0].application} {first})"))
             elif not named and name != syncer.application.lower():
                 found.add("what registered itself as another application")
-        if not found:
-            return ""
         verb = "has" if len(found) == 1 else "have"
-        return f"{format_list(sorted(found), _MOST_NAMED_OWNERS)} {verb} instances"
+        return f"{format_list(sorted(found), _MOST_NAMED_OWNERS)} {verb} instances" if found else ""
 
 
 def _describe_owner(owner: ClusterOwner | StackOwner | None) -> str:

@@ -96,8 +96,8 @@ class SituationReader:
             not self._sources.knows_syncers_of(key[0]) or self._sources.has_just_vanished(key)
         ):
             held, state = registries.instances_of_owner(owner), SyncerState.UNKNOWN
-            under_other_names = self._instances_under_other_cluster_names(key, state, held, registries)
-            return None, SyncerSituation(key, owner, state, held, **under_other_names)
+            renamed = self._instances_under_other_cluster_names(key, state, held, registries)
+            return None, SyncerSituation(key, owner, state, held, **renamed)
         if item is None or is_being_deleted(item):
             return item, self._read_deleted_syncer(key, item, owner, registries)
         previously_claimed_names = claimed_names(item)
@@ -132,10 +132,8 @@ class SituationReader:
         if syncer.is_paused:
             state = SyncerState.PAUSED
         held = registries.instances_of_owner(owner)
-        under_other_names = self._instances_under_other_cluster_names(
-            key, state, held, registries, desired.instances
-        )
-        desired = self._with_registered_ids(desired, held, under_other_names)
+        renamed = self._instances_under_other_cluster_names(key, state, held, registries, desired.instances)
+        desired = self._with_registered_ids(desired, held, renamed)
         same_eureka, connections_to_maybe_same_eureka = frozenset[str](), dict[str, RegistryError | None]()
         if state is SyncerState.COMPLETE:
             same_eureka, connections_to_maybe_same_eureka = registries.connections_to_same_eureka(
@@ -153,7 +151,7 @@ class SituationReader:
             policy=syncer.policy,
             connections_to_same_eureka=same_eureka,
             connections_to_maybe_same_eureka=connections_to_maybe_same_eureka,
-            **under_other_names,
+            **renamed,
             **self._other_instances_and_brake(key, owner, state, item, registries, syncer),
         )
         asks_api_server = state is SyncerState.INCOMPLETE and not desired.has_unread_objects
@@ -183,9 +181,8 @@ class SituationReader:
             **self._other_instances_and_brake(key, owner, state, item, registries),
         )
         situation = self._with_addresses_taken_by_pods(situation)
-        if spec.get("paused"):
-            return situation
-        return self._with_ended_endpoints(situation, asks_api_server=True)
+        is_paused = spec.get("paused")
+        return situation if is_paused else self._with_ended_endpoints(situation, asks_api_server=True)
 
     def _read_deleted_syncer(
         self, key: SyncerKey, item: Object | None, owner: str, registries: Registries
@@ -204,10 +201,8 @@ class SituationReader:
             with suppress(RegistryError):  # which the removal meets as well
                 self._refresh_instances_of_former_names(key, registries[home_registry], asked.instances)
         state, held = SyncerState.DELETED, registries.instances_of_owner(owner)
-        under_other_names = self._instances_under_other_cluster_names(
-            key, state, held, registries, asked.instances
-        )
-        desired = self._with_registered_ids(asked, held, under_other_names).instances
+        renamed = self._instances_under_other_cluster_names(key, state, held, registries, asked.instances)
+        desired = self._with_registered_ids(asked, held, renamed).instances
         home_registry_error = None
         if home_registry:
             with suppress(RegistryError):  # which the removal meets as well
@@ -224,7 +219,7 @@ class SituationReader:
             home_registry=home_registry,
             unlisted_instances=[one for one in desired if registries[home_registry].get(one.key) is None],
             home_registry_error=home_registry_error,
-            **under_other_names,
+            **renamed,
         )
         return self._with_next_owners(self._with_ended_endpoints(situation, asks_api_server=False))
 
@@ -285,16 +280,13 @@ class SituationReader:
         }
 
     def _with_registered_ids(
-        self,
-        desired: DesiredInstances,
-        held: Mapping[str, Sequence[Instance]],
-        under_other_names: Mapping[str, Any],
+        self, desired: DesiredInstances, held: Mapping[str, Sequence[Instance]], renamed: Mapping[str, Any]
     ) -> DesiredInstances:
         """Return the desired instances under the ids by which the syncer has registered them.
 
-        :param under_other_names: see :meth:`_instances_under_other_cluster_names`.
+        :param renamed: see :meth:`_instances_under_other_cluster_names`.
         """
-        by_names = (held, under_other_names.get("under_former_cluster_names", {}))
+        by_names = (held, renamed.get("under_former_cluster_names", {}))
         ours = [one for by_registry in by_names for there in by_registry.values() for one in there]
         desired = keep_registered_ids(limited_to_registered_ports(desired, ours), ours, self._cluster.name)
         return keep_registered_labels(desired, ours)
