@@ -21,11 +21,14 @@ def keep_first_address_family(service: Object, slices: Iterable[Object]) -> tupl
     :returns: the EndpointSlices with endpoints, less the endpoints of pods that an earlier family has; and
         sentences on the endpoints that are left out.
     """
+    slices = [one for one in slices if one.get("endpoints")]
+    kinds = {one.get("addressType", "IPv4") for one in slices}
+    if len(kinds) < 2 and _HOST_NAME_ADDRESS_TYPE not in kinds:
+        return slices, []  # as nearly always
     order = ((service.get("spec") or {}).get("ipFamilies") or (), ("IPv4", "IPv6", _HOST_NAME_ADDRESS_TYPE))
     families: dict[str, list[Object]] = {str(family): [] for family in chain(*order)}
     for one in slices:
-        if one.get("endpoints"):
-            families[str(one.get("addressType", "IPv4"))].append(one)
+        families[str(one.get("addressType", "IPv4"))].append(one)
     names = _count_live_endpoints(families.pop(_HOST_NAME_ADDRESS_TYPE))
     left_out = [f"{format_count(names, 'endpoint')} with a host name in place of an address"] if names else []
     filled = {family: those for family, those in families.items() if those}

@@ -257,8 +257,8 @@ class SyncerSituation:
     def instances_not_desired_up(self) -> list[Instance]:
         """The instances that are not desired as UP: their removal may depend on whether their pods ended."""
         down = {one.key for one in self.desired.instances if one.status is not Status.UP}
-        up = self.desired.keys - down
-        return [one for one in self.all_instances if one.key not in up]
+        wanted = self.desired.keys
+        return [one for one in self.all_instances if one.key not in wanted or one.key in down]
 
     @property
     def all_instances(self) -> list[Instance]:
@@ -375,15 +375,17 @@ def decide(situation: SyncerSituation) -> Decision:
             home_steps, refusals=home_differences.refusals, duplicates=home_differences.duplicates
         )
     brake = _NOT_BRAKED
-    if rules.uses_brake:
-        handed_over = [one.actual for steps in steps_by_registry.values() for one in steps.handovers]
-        handed_over_up = sum(
-            one is not None and one.status is Status.UP and counts_for_brake(one) for one in handed_over
-        )
+    changes = [change for steps in steps_by_registry.values() for change in steps.changes_for_brake]
+    if rules.uses_brake and changes:
         history = situation.brake_history
+        if handed_over := [one.actual for steps in steps_by_registry.values() for one in steps.handovers]:
+            handed_over_up = sum(
+                one is not None and one.status is Status.UP and counts_for_brake(one) for one in handed_over
+            )
+            history = replace(history, syncer_up_count=history.syncer_up_count - handed_over_up)
         brake = judge_removals(
-            [change for steps in steps_by_registry.values() for change in steps.changes_for_brake],
-            replace(history, syncer_up_count=history.syncer_up_count - handed_over_up),
+            changes,
+            history,
             situation.terminating_ids,
             situation.desired,
             situation.now,
@@ -398,14 +400,12 @@ def decide(situation: SyncerSituation) -> Decision:
         waits.append(NEXT_OWNER_POLL_SECONDS)
     if situation.connections_to_maybe_same_eureka or _is_moving_home(situation, home_steps):
         waits.append(REPLICATION_WAIT_SECONDS)
-    is_in_the_way = bool(
+    is_in_the_way = (
         home_differences.refusals
         or home_differences.duplicates
         or any(situation.under_undeclared_cluster_names.values())
-    )
-    is_in_the_way |= any(
-        one.reason == SyncerCondition.DEAD_SELF_REGISTERED
-        for one in situation.problems_with_foreign_instances
+        or SyncerCondition.DEAD_SELF_REGISTERED
+        in [one.reason for one in situation.problems_with_foreign_instances]
     )
     # No event tells a paused syncer that another pod gets an address.
     has_unread_objects = situation.desired.has_unread_objects or situation.desired.has_unread_pods
@@ -413,9 +413,8 @@ def decide(situation: SyncerSituation) -> Decision:
         waits.append(BLOCKED_RECHECK_SECONDS)
     error = situation.home_registry_error
     if error is None and situation.policy is Policy.SYNC:
-        error = next(
-            (why for why in situation.connections_to_maybe_same_eureka.values() if why is not None), None
-        )
+        whys = situation.connections_to_maybe_same_eureka.values()
+        error = next((why for why in whys if why is not None), None)
     # Given first: another connection to the same Eureka may show the same instance as one that leaves.
     in_order = dict(sorted(steps_by_registry.items(), key=lambda one: not one[1].handovers))
     return Decision(in_order, home_differences, paused_change_count, brake, min(waits, default=None), error)
@@ -423,13 +422,11 @@ def decide(situation: SyncerSituation) -> Decision:
 
 def _is_moving_home(situation: SyncerSituation, home_steps: RegistrySteps) -> bool:
     """Return whether an instance at another registry is now being registered at the syncer's own."""
-    others = [
-        there
-        for name, there in situation.instances_by_registry.items()
-        if there and name != situation.home_registry
-    ]
-    if not others or situation.state is not SyncerState.COMPLETE:
+    if len(situation.instances_by_registry) < 2 or situation.state is not SyncerState.COMPLETE:
         return False
+    others = [
+        there for name, there in situation.instances_by_registry.items() if name != situation.home_registry
+    ]
     coming = {change.instance.key for change in home_steps.registrations if change.actual is None}
     return any(one.key in coming for there in others for one in there)
 
@@ -483,7 +480,8 @@ class _StepsDraft:
         registrations = _EMPTY_PLAN
         if self.rules.registers and is_home and situation.syncer is not None:
             desired = situation.desired
-            if taken_over := {one.key for one in under_former_cluster_names}:
+            if under_former_cluster_names:
+                taken_over = {one.key for one in under_former_cluster_names}
                 left = tuple(one for one in desired.instances if one.key not in taken_over)
                 desired = replace(desired, instances=left)
             registrations = plan_syncer_changes(
@@ -502,8 +500,10 @@ class _StepsDraft:
         evicts = is_home and situation.state is SyncerState.COMPLETE and situation.policy is Policy.SYNC
         dead = situation.removable_dead_registrations if evicts else ()
         return RegistrySteps(
-            takeovers=plan_takeover(under_former_cluster_names, situation.owner),
-            handovers=plan_handover(handed_over),
+            takeovers=plan_takeover(under_former_cluster_names, situation.owner)
+            if under_former_cluster_names
+            else (),
+            handovers=plan_handover(handed_over) if handed_over else (),
             restores=restores,
             registrations=tuple(
                 [change for change in registrations.changes if change.action is not Action.DEREGISTER]
@@ -543,7 +543,11 @@ class _StepsDraft:
         at_home = {one.key for one in instances_at_home} if held and not is_home else set[InstanceKey]()
         is_here = is_home or name in situation.connections_to_same_eureka
         may_be_here = is_here or name in situation.connections_to_maybe_same_eureka
-        for one in held if removal_scope is not RemovalScope.NONE else ():
+        if removal_scope is RemovalScope.NONE:
+            held = ()
+        elif may_be_here and not situation.address_taker_by_id:  # nearly all stay
+            held = [one for one in held if one.key not in wanted]
+        for one in held:
             is_wanted = one.key in wanted
             is_taken = one.instance_id in situation.address_taker_by_id
             if is_taken and removal_scope is not RemovalScope.ALL and not self.rules.registers:

@@ -140,15 +140,19 @@ class DesiredInstances:
         """True if the pod of an endpoint was not read."""
         return any(not one.address for one in self.pods_without_host_port.values())
 
-    @cached_property
+    @property
     def may_be_incomplete(self) -> bool:
         """True if more than ``instances`` may be desired: registered instances are then kept."""
-        return any(problem.reason not in _COMPLETE_DESPITE_REASONS for problem in self.problems)
+        return bool(self.problems) and any(
+            problem.reason not in _COMPLETE_DESPITE_REASONS for problem in self.problems
+        )
 
-    @cached_property
+    @property
     def has_unread_objects(self) -> bool:
         """True if something that the syncer needs has not been read yet."""
-        return any(problem.reason in NOT_READ_YET_REASONS for problem in self.problems)
+        return bool(self.problems) and any(
+            problem.reason in NOT_READ_YET_REASONS for problem in self.problems
+        )
 
     def ids_of_other_services(self, instances: Iterable[Instance]) -> frozenset[str]:
         """Return the ids of those among the instances that belong to a Service in :attr:`other_services`, or
@@ -428,11 +432,11 @@ def _pod_instances(
     where, port = qualified_name(service), _preferred_port(syncer, service)
     context = (syncer, cluster, service_metadata, port)
     known, before_by_zone = mapped.lookup(where, context) if mapped is not None else ({}, {})
-    fixed_metadata = _fixed_metadata(syncer, cluster)
     metadata_by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
 
     def metadata_of(pod: str, zone: str, ports: Ports) -> Mapping[str, str]:
         if pod and labels_of_pod is not None:
+            fixed_metadata = _fixed_metadata(syncer, cluster)
             of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
             more = dict(ports.metadata)
             of_pod, too_much = _fitting(
@@ -442,6 +446,7 @@ def _pod_instances(
             return _build_metadata(zone, {**service_metadata, **of_pod, **more}, fixed_metadata)
         metadata = metadata_by_zone.get((zone, ports.metadata))
         if metadata is None:
+            fixed_metadata = _fixed_metadata(syncer, cluster)
             metadata = _build_metadata(zone, {**service_metadata, **dict(ports.metadata)}, fixed_metadata)
             metadata_by_zone[zone, ports.metadata] = metadata
         return metadata
@@ -483,13 +488,17 @@ def _pod_instances(
         instances.pop(instance_id, None)
     if mapped is not None:
         mapped.store(where, context, parts, metadata_by_zone)
-    kept = _live_pods_without_host_port(without_host_port, instances) if without_host_port else {}
-    if count := sum([not one.address for one in kept.values()]):
-        left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
-    packed = [part.endpoint_slice for part in parts.values() if is_managed_by_kubernetes(part.endpoint_slice)]
-    ports = list(map(_ports_without_host_port_field, packed))
-    are_different = any(one != ports[0] for one in ports)
-    others = [one for one in problems if one.reason != SyncerCondition.NO_PORT]
+    kept: dict[tuple[str, str], PodWithoutHostPort] = {}
+    if without_host_port:
+        kept = _live_pods_without_host_port(without_host_port, instances)
+        if count := sum(not one.address for one in kept.values()):
+            left_out.append(f"{format_count(count, 'pod')} of Service {where}, not read yet")
+    are_different = False
+    if len(parts) > 1:
+        there = [part.endpoint_slice for part in parts.values()]
+        ports = [_ports_without_host_port_field(one) for one in there if is_managed_by_kubernetes(one)]
+        are_different = any(one != ports[0] for one in ports)
+    others = [one for one in problems if one.reason != SyncerCondition.NO_PORT] if problems else []
     lacks_port = len(others) < len(problems)
     if lacks_port and any(part.ports for part in parts.values()):
         # Of another application behind the Service, say.
@@ -600,11 +609,14 @@ def _slice_instances(
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified_name(endpoint_slice)} of Service {service}"
-    offered, registered = endpoint_slice.get("ports"), _registered_port_field(syncer)
-    ports = choose_ports(offered, port, syncer.secure_port, where, registered)
-    if isinstance(ports, Problem):
-        return SliceMapping(endpoint_slice, {}, {ports: None}, frozenset())
-    ports = with_metadata_and_health_ports(ports, offered, syncer, registered)
+    offered, labels = endpoint_slice.get("ports"), endpoint_slice["metadata"].get("labels")
+    former, ports = before.endpoint_slice, before.ports
+    if ports is None or (offered, labels) != (former.get("ports"), former["metadata"].get("labels")):
+        registered = _registered_port_field(syncer)
+        chosen = choose_ports(offered, port, syncer.secure_port, where, registered)
+        if isinstance(chosen, Problem):
+            return SliceMapping(endpoint_slice, {}, {chosen: None}, frozenset())
+        ports = with_metadata_and_health_ports(chosen, offered, syncer, registered)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating_ids: set[str] = set()
@@ -777,7 +789,8 @@ def _build_instance(
 
 def _health_check_urls(syncer: Syncer, address: Address, ports: Ports) -> tuple[str, str]:
     """Return the URLs of the health check by http and by https; empty where there is none."""
-    plain, secure = (port.number if port.enabled else 0 for port in (ports.plain, ports.secure))
+    plain = ports.plain.number if ports.plain.enabled else 0
+    secure = ports.secure.number if ports.secure.enabled else 0
     if syncer.health_check_port is not None:
         scheme, number = ports.health or ("", 0)
         plain, secure = number * (scheme == "http"), number * (scheme == "https")
@@ -816,6 +829,8 @@ def _service_metadata(syncer: Syncer, service: Object) -> tuple[dict[str, str], 
             )
         elif value:
             found[key] = value
+    if not found:
+        return found, unfit
     of_ports = dict.fromkeys(syncer.metadata_from_ports, _LONGEST_PORT)
     found, too_much = _fitting(found, {"zone": _LONGEST_ZONE}, {**of_ports, **syncer.metadata})
     unfit += [f"{key} of Service {qualified_name(service)}, {_TOO_MUCH_PHRASE}" for key in too_much]

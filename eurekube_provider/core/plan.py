@@ -6,6 +6,7 @@ does no I/O, takes linear time, and applying its result makes a second plan empt
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -288,12 +289,14 @@ def plan(
     """
     wanted = {instance.key: instance for instance in desired}
     there = {instance.key: instance for instance in actual}
-    steps: dict[Action, list[Change]] = {action: [] for action in Action}
+    steps: dict[Action, list[Change]] = defaultdict(list)
     refusals: list[Refusal] = []
     duplicates: list[Refusal] = []
-    adopted = {key for key, own in policies.items() if own.adopts}
-    strange = [other for other in there.values() if other.owner != owner]
-    occupants = {_call_address(other): other for other in strange if other.key not in adopted}
+    adopted = {key for key, own in policies.items() if own.adopts} if policies else set[InstanceKey]()
+    strange = [other for other in there.values() if other.metadata.get(OWNER_KEY) != owner]
+    occupants = (
+        {_call_address(other): other for other in strange if other.key not in adopted} if strange else {}
+    )
     is_ours_alone = not strange and not policies
     for key, want in wanted.items():
         have = there.get(key)
@@ -338,7 +341,7 @@ def plan(
             for key, have in there.items()
             if key not in wanted and have.owner == owner
         ]
-    changes = tuple(change for action in Action for change in steps[action])
+    changes = tuple([change for action in Action for change in steps.get(action, ())]) if steps else ()
     return Plan(changes, tuple(refusals), tuple(duplicates))
 
 

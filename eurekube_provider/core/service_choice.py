@@ -67,12 +67,15 @@ def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable
     :param services: the Services that the selector finds.
     :param slices: EndpointSlices of their namespace; those of other Services are passed over.
     """
+    services = list(services)
+    if len(services) == 1:
+        name = _service_name(services[0])
+        return ServiceChoice([(services[0], [one for one in slices if service_name_of_slice(one) == name])])
     selected = {_service_name(one): one for one in sorted(services, key=_service_name)}
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for one in slices:
-        name = service_name_of_slice(one)
-        if name in by_service:
-            by_service[name].append(one)
+        if (its_service := service_name_of_slice(one)) in by_service:
+            by_service[its_service].append(one)
     meant = _choose_by_name_and_ports(syncer, selected, by_service)
     pairs = {name: (one, by_service[name]) for name, one in selected.items()}
     if isinstance(meant, Problem):

@@ -97,7 +97,9 @@ class SlidingChangeWindow(Generic[SyncerT, KeyT]):
         for table in (self._left, self._came):
             while table and now - table[oldest := next(iter(table))][0] > self._seconds:
                 self._drop_change(table, oldest)
-        keys = self._keys.get(syncer, _SyncerChanges[KeyT]())
+        keys = self._keys.get(syncer)
+        if keys is None:
+            return RecentChanges(self._total_losses)
         return RecentChanges(
             self._total_losses - count_losses(keys),
             frozenset(keys.left_keys),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.errors import RegistrySilent
-from eurekube_provider.core.identity import Cluster, cluster_part_of_id
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, cluster_part_of_id
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, InstanceKey
@@ -150,7 +150,8 @@ class EurekaRegistry:
         there = self.table.known_instances(owner, application)
         if not (owner or application):
             return there
-        return [one for one in there if not self._ownership.is_of_other_cluster_of_same_name(one)]
+        uids, is_other = (self._ownership.cluster.uid, None), self._ownership.is_of_other_cluster_of_same_name
+        return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) in uids or not is_other(one)]
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
         """Return all known instances, see

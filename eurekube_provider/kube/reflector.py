@@ -173,7 +173,7 @@ class Reflector:
     @property
     def is_denied_after_list(self) -> bool:
         """True if the objects were listed, and may not be read for some time now: the copy is old."""
-        is_denied = self.is_synced and self._denied is not None
+        is_denied = self._denied is not None and self.is_synced
         return is_denied and time.monotonic() - self._denied_at >= DENIAL_SETTLE_SECONDS
 
     @property

@@ -66,10 +66,10 @@ class BrakeMemory:
 
         :param parent: the namespace's syncer from which it is derived.
         """
-        up = sum(registry.count_up_instances(owner=owner) for registry in self._registries)
-        cluster_up = sum(
-            registry.count_up_instances(cluster=self._cluster.name) for registry in self._registries
-        )
+        up = cluster_up = 0
+        for registry in self._registries:
+            up += registry.count_up_instances(owner=owner)
+            cluster_up += registry.count_up_instances(cluster=self._cluster.name)
         with self._lock:
             recent_changes, held = self._window.recent_changes(now, key), self._held.get(key)
             siblings = self._update_sibling_totals(key, parent, up, now)

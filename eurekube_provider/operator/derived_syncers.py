@@ -170,11 +170,11 @@ class DerivedSyncerController:
     def _sync_with_service(self, key: SyncerKey) -> SyncerResult | None:
         parent_name, service_name = split_derived_syncer_name(key[1])
         parent = self._sources.syncers.get(key[0], parent_name) if parent_name else None
-        item = self._sources.syncers.get(*key)
         # The CRD's rules let no syncer become or stop being a namespace's: a missing field says that an older
         # CRD drops it, and nothing may leave because of that.
         if parent is None or not is_namespace_syncer(parent):
             return None
+        item = self._sources.syncers.get(*key)
         is_ours = item is not None and name_and_uid_of_parent_syncer(item) == (
             parent_name,
             parent["metadata"].get("uid"),

@@ -114,6 +114,8 @@ class GatedPods(ReflectorGroup):
         copy that may not be read any more is left out: by it the pod would count as ready for ever.
         """
         with self._lock:
+            if not (self._held or self._opening):
+                return frozenset()
             opening = [
                 (key, pod)
                 for key, pod in self._opening.items()

@@ -170,18 +170,20 @@ class Permissions:
         :param own_instance_ids: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
+        own = syncer.owner(self._cluster)
         others = frozenset(self._names_that_no_service_has(syncer))
         for name in sorted(syncer.names):
+            owners = self._registries[syncer.eureka].owners(lookup_name=name) - {own}
+            strangers = self._describe_other_users_of_name(syncer, name, owners, unowned, own_instance_ids)
+            if not strangers and name not in others:
+                continue  # as nearly all are
             if self._reservations.lets_register(syncer.namespace, name):
                 continue
             if self._settings.may_publish(syncer.namespace, name):
                 continue
-            owners = self._registries[syncer.eureka].owners(lookup_name=name)
-            if strangers := self._describe_other_users_of_name(
-                syncer, name, owners, unowned, own_instance_ids
-            ):
+            if strangers:
                 reasons[name] = f"{strangers} under the name {name!r} as well: callers come to both"
-            elif name in others:
+            else:
                 reasons[name] = f"{name!r} is not the name of its Services"
         if not reasons:
             return None

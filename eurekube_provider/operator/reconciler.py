@@ -155,7 +155,8 @@ class Reconciler:
 
     def _log_unknown_cluster_names(self, situation: SyncerSituation) -> None:
         """Log once each name under which this cluster has instances and that no setting lists."""
-        for one in (one for there in situation.under_undeclared_cluster_names.values() for one in there):
+        undeclared = situation.under_undeclared_cluster_names
+        for one in [one for there in undeclared.values() for one in there] if undeclared else ():
             name = cluster_name_of_owner(one.owner) or ""
             if name not in self._reported_names:
                 self._reported_names.add(name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from eurekube_provider.core import self_registered
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
@@ -91,10 +92,12 @@ class SituationReader:
         """
         item = self._sources.syncers.get(*key)
         owner = str(ClusterOwner(self._cluster.name, *key))
-        is_in_doubt = not self._sources.knows_syncers_of(key[0]) or self._sources.has_just_vanished(key)
-        if item is None and is_in_doubt:
-            unknown = SyncerSituation(key, owner, SyncerState.UNKNOWN, registries.instances_of_owner(owner))
-            return None, self._with_instances_of_other_cluster_names(unknown, registries)
+        if item is None and (
+            not self._sources.knows_syncers_of(key[0]) or self._sources.has_just_vanished(key)
+        ):
+            held, state = registries.instances_of_owner(owner), SyncerState.UNKNOWN
+            renamed = self._instances_under_other_cluster_names(key, state, held, registries)
+            return None, SyncerSituation(key, owner, state, held, **renamed)
         if item is None or is_being_deleted(item):
             return item, self._read_deleted_syncer(key, item, owner, registries)
         previously_claimed_names = claimed_names(item)
@@ -104,15 +107,15 @@ class SituationReader:
         except ConfigurationError as error:
             refusal = Problem(Reason.NOT_ALLOWED, str(error))
         if refusal is not None:
-            situation = self._read_refused_syncer(key, item, owner, registries, refusal)
-        else:
-            situation = self._read_accepted_syncer(key, syncer, owner, registries, previously_claimed_names)
-        situation = self._with_other_instances_and_brake(situation, item, registries)
-        return item, self._with_self_registered_and_name_users(situation, item, registries)
+            return item, self._read_refused_syncer(key, item, owner, registries, refusal)
+        return item, self._read_accepted_syncer(
+            key, item, syncer, owner, registries, previously_claimed_names
+        )
 
     def _read_accepted_syncer(
         self,
         key: SyncerKey,
+        item: Object,
         syncer: Syncer,
         owner: str,
         registries: Registries,
@@ -128,50 +131,58 @@ class SituationReader:
         state = SyncerState.INCOMPLETE if desired.may_be_incomplete else SyncerState.COMPLETE
         if syncer.is_paused:
             state = SyncerState.PAUSED
-        situation = self._with_instances_of_other_cluster_names(
-            SyncerSituation(
-                key,
-                owner,
-                state,
-                registries.instances_of_owner(owner),
-                home_registry=syncer.eureka,
-                syncer=syncer,
-                previously_claimed_names=previously_claimed_names,
-                policy=syncer.policy,
-            ),
-            registries,
-            desired.instances,
-        )
-        desired = self._with_registered_ids(situation, desired)
+        held = registries.instances_of_owner(owner)
+        renamed = self._instances_under_other_cluster_names(key, state, held, registries, desired.instances)
+        desired = self._with_registered_ids(desired, held, renamed)
         same_eureka, connections_to_maybe_same_eureka = frozenset[str](), dict[str, RegistryError | None]()
         if state is SyncerState.COMPLETE:
             same_eureka, connections_to_maybe_same_eureka = registries.connections_to_same_eureka(
                 syncer.eureka, owner, desired.instances
             )
-        situation = replace(
-            situation,
+        situation = SyncerSituation(
+            key,
+            owner,
+            state,
+            held,
+            home_registry=syncer.eureka,
+            syncer=syncer,
+            previously_claimed_names=previously_claimed_names,
             desired=desired,
+            policy=syncer.policy,
             connections_to_same_eureka=same_eureka,
             connections_to_maybe_same_eureka=connections_to_maybe_same_eureka,
+            **renamed,
+            **self._other_instances_and_brake(key, owner, state, item, registries, syncer),
         )
         asks_api_server = state is SyncerState.INCOMPLETE and not desired.has_unread_objects
         if asks_api_server or state is SyncerState.PAUSED:
             situation = self._with_addresses_taken_by_pods(situation)
-        return self._with_next_owners(self._with_ended_endpoints(situation, asks_api_server=asks_api_server))
+        situation = self._with_ended_endpoints(situation, asks_api_server=asks_api_server)
+        return self._with_self_registered_and_name_users(
+            self._with_next_owners(situation), item, syncer, registries[syncer.eureka]
+        )
 
     def _read_refused_syncer(
         self, key: SyncerKey, item: Object, owner: str, registries: Registries, refusal: Problem
     ) -> SyncerSituation:
         """Return a refused syncer's situation: of its spec only the two fields that limit removals count."""
         spec = item.get("spec") or {}
-        removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
-        policy = Policy.SYNC if removes else Policy.UPSERT_ONLY
-        held = registries.instances_of_owner(owner)
-        refused = SyncerSituation(key, owner, SyncerState.REFUSED, held, refusal=refusal, policy=policy)
-        situation = self._with_instances_of_other_cluster_names(refused, registries)
-        if spec.get("paused"):  # so that what leaves is not removed
-            return self._with_addresses_taken_by_pods(replace(situation, policy=Policy.UPSERT_ONLY))
-        return self._with_ended_endpoints(self._with_addresses_taken_by_pods(situation), asks_api_server=True)
+        # A paused one's instances are not removed when they leave.
+        removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC and not spec.get("paused")
+        held, state = registries.instances_of_owner(owner), SyncerState.REFUSED
+        situation = SyncerSituation(
+            key,
+            owner,
+            state,
+            held,
+            refusal=refusal,
+            policy=Policy.SYNC if removes else Policy.UPSERT_ONLY,
+            **self._instances_under_other_cluster_names(key, state, held, registries),
+            **self._other_instances_and_brake(key, owner, state, item, registries),
+        )
+        situation = self._with_addresses_taken_by_pods(situation)
+        is_paused = spec.get("paused")
+        return situation if is_paused else self._with_ended_endpoints(situation, asks_api_server=True)
 
     def _read_deleted_syncer(
         self, key: SyncerKey, item: Object | None, owner: str, registries: Registries
@@ -189,9 +200,9 @@ class SituationReader:
         if home_registry:
             with suppress(RegistryError):  # which the removal meets as well
                 self._refresh_instances_of_former_names(key, registries[home_registry], asked.instances)
-        deleted = SyncerSituation(key, owner, SyncerState.DELETED, registries.instances_of_owner(owner))
-        deleted = self._with_instances_of_other_cluster_names(deleted, registries, asked.instances)
-        desired = self._with_registered_ids(deleted, asked).instances
+        state, held = SyncerState.DELETED, registries.instances_of_owner(owner)
+        renamed = self._instances_under_other_cluster_names(key, state, held, registries, asked.instances)
+        desired = self._with_registered_ids(asked, held, renamed).instances
         home_registry_error = None
         if home_registry:
             with suppress(RegistryError):  # which the removal meets as well
@@ -200,12 +211,15 @@ class SituationReader:
                 registries.require_read(home_registry)
             except RegistryError as error:
                 home_registry_error = error
-        situation = replace(
-            deleted,
-            instances_by_registry=registries.instances_of_owner(owner),
+        situation = SyncerSituation(
+            key,
+            owner,
+            state,
+            registries.instances_of_owner(owner),
             home_registry=home_registry,
             unlisted_instances=[one for one in desired if registries[home_registry].get(one.key) is None],
             home_registry_error=home_registry_error,
+            **renamed,
         )
         return self._with_next_owners(self._with_ended_endpoints(situation, asks_api_server=False))
 
@@ -229,46 +243,53 @@ class SituationReader:
             (one.key[0], id_with_cluster(one.instance_id, name)) for one in missing for name in previous
         )
 
-    def _with_instances_of_other_cluster_names(
-        self, situation: SyncerSituation, registries: Registries, wanted: Iterable[Instance] = ()
-    ) -> SyncerSituation:
-        """Add the syncer's instances under other names of its cluster.
+    def _instances_under_other_cluster_names(
+        self,
+        key: SyncerKey,
+        state: SyncerState,
+        held: Mapping[str, Sequence[Instance]],
+        registries: Registries,
+        wanted: Iterable[Instance] = (),
+    ) -> dict[str, Any]:
+        """Return the situation's fields with the syncer's instances under other names of its cluster.
 
         An instance that is not wanted, or is also registered under the present name, is read singly: a list
         may still show an instance that was removed, and a take-over would register it again.
         """
-        found = registries.instances_under_other_cluster_names(self._cluster, situation.key)
+        found = registries.instances_under_other_cluster_names(self._cluster, key)
         if not found:
-            return situation
+            return {}
         previous = self._previous_names()
-        if RULES_BY_STATE[situation.state].takes_over_under_former_cluster_names:
+        if RULES_BY_STATE[state].takes_over_under_former_cluster_names:
             endpoints = {id_without_cluster(one.instance_id) for one in wanted}
             for name, there in found.items():
-                lacking = endpoints - {
-                    id_without_cluster(one.instance_id) for one in situation.instances_by_registry[name]
-                }
+                lacking = endpoints - {id_without_cluster(one.instance_id) for one in held[name]}
                 ended = [one.key for one in there if id_without_cluster(one.instance_id) not in lacking]
                 with suppress(RegistryError):  # which the take-over meets as well
                     registries[name].refresh(ended, include_known=True)
-            found = registries.instances_under_other_cluster_names(self._cluster, situation.key)
-        return replace(
-            situation,
-            under_former_cluster_names={
+            found = registries.instances_under_other_cluster_names(self._cluster, key)
+        return {
+            "under_former_cluster_names": {
                 name: [one for one in there if cluster_name_of_owner(one.owner) in previous]
                 for name, there in found.items()
             },
-            under_undeclared_cluster_names={
+            "under_undeclared_cluster_names": {
                 name: [one for one in there if cluster_name_of_owner(one.owner) not in previous]
                 for name, there in found.items()
             },
-        )
+        }
 
-    def _with_registered_ids(self, situation: SyncerSituation, desired: DesiredInstances) -> DesiredInstances:
-        """Return the desired instances under the ids by which the syncer has registered them."""
-        ours = (situation.instances_by_registry, situation.under_former_cluster_names)
-        held = [one for by_name in ours for there in by_name.values() for one in there]
-        desired = keep_registered_ids(limited_to_registered_ports(desired, held), held, self._cluster.name)
-        return keep_registered_labels(desired, held)
+    def _with_registered_ids(
+        self, desired: DesiredInstances, held: Mapping[str, Sequence[Instance]], renamed: Mapping[str, Any]
+    ) -> DesiredInstances:
+        """Return the desired instances under the ids by which the syncer has registered them.
+
+        :param renamed: see :meth:`_instances_under_other_cluster_names`.
+        """
+        by_names = (held, renamed.get("under_former_cluster_names", {}))
+        ours = [one for by_registry in by_names for there in by_registry.values() for one in there]
+        desired = keep_registered_ids(limited_to_registered_ports(desired, ours), ours, self._cluster.name)
+        return keep_registered_labels(desired, ours)
 
     def _with_addresses_taken_by_pods(self, situation: SyncerSituation) -> SyncerSituation:
         """Add the syncer's addresses that other pods have now."""
@@ -309,13 +330,13 @@ class SituationReader:
         return replace(situation, next_owners=next_owners or {}, awaits_next_owners=next_owners is None)
 
     def _with_self_registered_and_name_users(
-        self, situation: SyncerSituation, item: Object, registries: Registries
+        self, situation: SyncerSituation, item: Object, syncer: Syncer, registry: Registry
     ) -> SyncerSituation:
-        """Add the instances that the syncer's own pods registered, and other users of its names."""
-        syncer, key = situation.syncer, situation.key
-        if syncer is None:
-            return situation
-        registry, application = registries[situation.home_registry], syncer.application.upper()
+        """Add the instances that the syncer's own pods registered, and other users of its names.
+
+        :param registry: the one that the syncer names.
+        """
+        application = syncer.application.upper()
         beside = situation.application_instances[situation.home_registry]
         # Of most applications everything is a syncer's, and none is looked at by itself.
         unowned = (
@@ -323,9 +344,9 @@ class SituationReader:
         )
         before = self_registered.read_self_registrations(item)
         if unowned or before:
-            situation = self._with_self_registered(situation, registry, unowned, before)
+            situation = self._with_self_registered(situation, syncer, registry, unowned, before)
         else:
-            self._registrations.forget(key)
+            self._registrations.forget(situation.key)
         joins = None
         if (
             situation.state is not SyncerState.PAUSED
@@ -334,8 +355,10 @@ class SituationReader:
             own_ids = {one.instance_id for one in situation.self_registered}
             own_ids |= {one.instance_id for one in situation.self_registered_by_key.values()}
             joins = self._permissions.unreserved_names_note(syncer, unowned, own_ids)
-        odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
-        unreadable = self_registered.unreadable_instances_problem(odd)
+        unreadable = None
+        if unowned:
+            odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
+            unreadable = self_registered.unreadable_instances_problem(odd)
         if joins is None and unreadable is None:
             return situation
         problems = (*situation.problems_with_foreign_instances, joins, unreadable)
@@ -346,6 +369,7 @@ class SituationReader:
     def _with_self_registered(
         self,
         situation: SyncerSituation,
+        syncer: Syncer,
         registry: Registry,
         unowned: Sequence[Instance],
         before: Sequence[SelfRegistration],
@@ -355,9 +379,7 @@ class SituationReader:
         :param unowned: instances under the syncer's application that no Eurekube registered.
         :param before: the registrations in the syncer's present status.
         """
-        syncer, key, wanted = situation.syncer, situation.key, situation.desired.instances
-        if syncer is None:
-            return situation
+        key, wanted = situation.key, situation.desired.instances
         application, namespace = syncer.application.upper(), syncer.selector.namespace
         pods = self_registered.find_pods_to_verify(wanted, unowned)
         own = self._registrations.pods_with_address_other_than_node(key, namespace, pods)
@@ -381,35 +403,33 @@ class SituationReader:
             problems_with_foreign_instances=(problem,) if problem is not None else (),
         )
 
-    def _with_other_instances_and_brake(
-        self, situation: SyncerSituation, item: Object, registries: Registries
-    ) -> SyncerSituation:
-        """Add what registries lost, other instances of the applications, and the brake's history."""
-        key, owner, state, syncer = situation.key, situation.owner, situation.state, situation.syncer
+    def _other_instances_and_brake(
+        self,
+        key: SyncerKey,
+        owner: str,
+        state: SyncerState,
+        item: Object,
+        registries: Registries,
+        syncer: Syncer | None = None,
+    ) -> dict[str, Any]:
+        """Return the situation's fields with what registries lost, other instances of the applications, the
+        brake's history, and the time.
+        """
         restorable_by_registry = {}
-        if state is not SyncerState.COMPLETE:
-            restorable_by_registry = {
-                name: self._pods.instances_lost_by_registry_to_restore(key, at, owner)
-                for name, at in registries.items()
-            }
-        names = {name: {one.application for one in lost} for name, lost in restorable_by_registry.items()}
-        if syncer is not None:
-            names[situation.home_registry] = {
-                syncer.application.upper(),
-                *names.get(situation.home_registry, ()),
-            }
-        now = time.monotonic()
+        names = {syncer.eureka: {syncer.application.upper()}} if syncer is not None else {}
+        for name, at in registries.items() if state is not SyncerState.COMPLETE else ():
+            lost = self._pods.instances_lost_by_registry_to_restore(key, at, owner)
+            restorable_by_registry[name] = lost
+            names.setdefault(name, set()).update(one.application for one in lost)
+        now, parent = time.monotonic(), self._sources.parent_of(key)
         is_released = has_annotation(item, RELEASE_BRAKE_ANNOTATION)
-        return replace(
-            situation,
-            restorable_by_registry=restorable_by_registry,
-            application_instances={
+        return {
+            "restorable_by_registry": restorable_by_registry,
+            "application_instances": {
                 name: [one for each in those for one in registries[name].known_instances(application=each)]
                 for name, those in names.items()
             },
-            brake_history=self._brake.history(
-                key, owner, now, is_released=is_released, parent=self._sources.parent_of(key)
-            ),
-            now=now,
-            unix_now=time.time(),
-        )
+            "brake_history": self._brake.history(key, owner, now, is_released=is_released, parent=parent),
+            "now": now,
+            "unix_now": time.time(),
+        }

@@ -384,8 +384,9 @@ class ClusterCache:
         slices = self._with_gated_pods_ready(slices)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: FindLabelsOfPod | None = None
-        pods = self._pods.reflector(namespace) if syncer.needs_pod_labels else None
-        refusal = self._pods.failure if syncer.needs_pod_labels and pods is None else None
+        needs_pod_labels, is_on_hosts = syncer.needs_pod_labels, syncer.needs_host_ports
+        pods = self._pods.reflector(namespace) if needs_pod_labels else None
+        refusal = self._pods.failure if needs_pod_labels and pods is None else None
         if isinstance(refusal, KubernetesError) and not is_api_unavailable(refusal):
             unlabelled = self._desired_by_copy(replace(syncer, metadata_from_pod_labels=()))
             return without_pod_labels(syncer, unlabelled, str(refusal))
@@ -402,14 +403,11 @@ class ClusterCache:
             self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
-            find_pod=self._host_port_finder(syncer, asks_api_server=True),
-            mapped=None
-            if syncer.needs_host_ports
-            else self._mapping_cache_of((syncer.namespace, syncer.name), slices),
+            find_pod=self._host_port_finder(syncer, asks_api_server=True) if is_on_hosts else None,
+            mapped=None if is_on_hosts else self._mapping_cache_of((syncer.namespace, syncer.name), slices),
             routes=self._routes.routes(syncer) if syncer.needs_routes else None,
         )
-        failure = self._failure_of_on_demand_objects(syncer)
-        if not failure or not desired.has_unread_objects:
+        if not desired.has_unread_objects or not (failure := self._failure_of_on_demand_objects(syncer)):
             return desired
         with_failure = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=with_failure)
@@ -460,7 +458,7 @@ class ClusterCache:
         if self.syncers.get(*key) is None:
             self._mapped.forget(key)
             return None
-        return self._mapped.cache_for(key, sum(len(one["endpoints"]) for one in slices))
+        return self._mapped.cache_for(key, sum([len(one["endpoints"]) for one in slices]))
 
     def parse_spec(self, syncer: Mapping[str, Any]) -> Syncer:
         """Return a syncer's spec, parsed once while it stays unchanged.
@@ -555,7 +553,10 @@ class ClusterCache:
 
     @staticmethod
     def _find_denied_reflector(namespace: str, *groups: ReflectorGroup) -> Reflector | None:
-        return next(filter(None, (one.find_denied_after_list(namespace) for one in groups)), None)
+        for one in groups:
+            if (denied := one.find_denied_after_list(namespace)) is not None:
+                return denied
+        return None
 
     def syncers_at_eureka_or_being_deleted(self, eureka: str) -> list[SyncerKey]:
         """Return the syncers that register at a connection, and all that are being deleted."""

@@ -292,7 +292,9 @@ class MappingCaches:
     def cache_for(self, key: SyncerKey, endpoint_count: int) -> MappingCache:
         """Return the cache of a syncer that has this number of endpoints."""
         with self._lock:
-            cache = self._remove(key) or MappingCache()
+            cache = self._remove(key)
+            if cache is None:
+                cache = MappingCache()
             if endpoint_count >= LARGE_SYNCER_ENDPOINTS:
                 self._large[key] = cache
                 return cache

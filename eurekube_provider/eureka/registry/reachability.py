@@ -135,9 +135,11 @@ class Reachability:
             return Misconfigured(self._refusal)
         failure = self.failure
         # For how long none of its servers has answered although it was asked.
-        silence = min((peer.traffic.unanswered_seconds for peer in self._peers.peers), default=0.0)
-        have_answered = any(peer.traffic.state is not None for peer in self._peers.peers)
-        is_silent = silence >= (windows.LONG_SILENCE_SECONDS if have_answered else windows.SILENCE_SECONDS)
+        silence = min([peer.traffic.unanswered_seconds for peer in self._peers.peers], default=0.0)
+        is_silent = silence >= windows.SILENCE_SECONDS and (
+            silence >= windows.LONG_SILENCE_SECONDS
+            or not any(peer.traffic.state is not None for peer in self._peers.peers)
+        )
         if not self.has_been_read:
             return NeverRead(failure or (self._no_answer_error(silence) if is_silent else None))
         if failure is not None and self.fails_repeatedly:

@@ -26,6 +26,7 @@ from eurekube_provider.core.objects import (
     KUBERNETES_SLICE_MANAGER,
     SLICE_MANAGED_BY_LABEL,
     app_name_of_service,
+    pod_name_of_endpoint,
 )
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
@@ -616,6 +617,42 @@ def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) 
         assert not desired.problems
 
 
+_ADMIN: Object = {"name": "admin", "port": 9090, "protocol": "TCP"}
+_SLICE_VERSIONS = st.tuples(
+    st.sampled_from(([HTTP], [HTTP, _ADMIN], [_ADMIN], [{**HTTP, "port": 8081}, _ADMIN], [])),
+    st.booleans(),
+    st.lists(
+        st.sampled_from(
+            [
+                endpoint(f"10.0.0.{number}", f"pod-{number}", ready=ready, terminating=terminating)
+                for number in range(4)
+                for ready, terminating in ((True, False), (False, False), (False, True))
+            ]
+        ),
+        unique_by=lambda one: one["addresses"][0],
+    ),
+)
+"""Ports, whether Kubernetes wrote the slice, and endpoints, of which equal ones are the same object."""
+
+
+@given(st.lists(st.lists(_SLICE_VERSIONS, max_size=2), max_size=6), st.sampled_from([None, 9090]))
+def test_a_mapping_brought_up_to_date_equals_a_new_one(
+    versions: list[list[tuple[Any, bool, list[Object]]]], port: int | None
+) -> None:
+    """Whatever changes of a Service's slices, what is kept of their last mapping changes no result."""
+    mapped = MappingCache()
+    wanted = syncer(port=port, metadata_from_ports={"admin": "admin"})
+    for version in versions:
+        slices = []
+        for number, (ports, is_managed, endpoints) in enumerate(version):
+            one = endpoint_slice(*endpoints, name=f"rating-{number}", ports=ports)
+            if is_managed:
+                one["metadata"]["labels"][SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
+            slices.append(one)
+        given = (wanted, [service(ports=[HTTP, _ADMIN])], slices, CLUSTER)
+        assert desired_instances(*given, mapped=mapped) == desired_instances(*given)
+
+
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
 def test_two_services_over_one_pod(order: tuple[str, str]) -> None:
     """A pod behind two selected Services is mapped once, and is UP if it is ready in one of them."""
@@ -975,15 +1012,17 @@ def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
 
 
 def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a change of one slice only that slice is mapped again; slices that are gone leave the cache."""
+    """After a change of one slice its endpoints alone are mapped again; a slice that is gone leaves the
+    cache.
+    """
     count = 0
 
     def counted(*given: Any) -> Any:
         nonlocal count
         count += 1
-        return choose_ports(*given)
+        return pod_name_of_endpoint(*given)
 
-    monkeypatch.setattr(mapping, "choose_ports", counted)
+    monkeypatch.setattr(mapping, "pod_name_of_endpoint", counted)
     slices = [endpoint_slice(endpoint(f"10.0.0.{n}"), name=f"s-{n}") for n in range(50)]
     mapped, costs = MappingCache(), []
     for _ in range(3):
@@ -991,7 +1030,7 @@ def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> N
         desired = desired_instances(syncer(), [service()], slices, CLUSTER, mapped=mapped)
         costs.append((len(desired.instances), count))
         slices[7] = endpoint_slice(endpoint("10.0.1.7"), endpoint("10.0.1.8"), name="s-7")
-    assert costs == [(50, 50), (51, 1), (51, 1)]
+    assert costs == [(50, 50), (51, 2), (51, 2)]
     desired_instances(syncer(), [service()], slices[:10], CLUSTER, mapped=mapped)
     assert len(mapped) == 10
     desired_instances(syncer(), [service("reviews")], slices[:10], CLUSTER, mapped=mapped)
