@@ -292,20 +292,21 @@ class Controller:
                 )
             finally:
                 self._busy_since.pop(name, None)
-                self._unresponsive.end_wait(key)
                 self.history.count_reconcile_result(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
     def _reconcile_or_queue_retry(self, key: SyncerKey, group: str, started: float) -> bool:
         """Reconcile one syncer and report the result; return True if it failed and was queued again."""
         self._unresponsive.begin_wait(key, (group,))
-        result = self._reconciler.decide(key, group)
-        if isinstance(result, DecidedSituation):
-            if self._gates is not None:
-                self._gates.record_decision(result.situation, result.decision)
-            self._unresponsive.begin_wait(key, result.changed_registry_names, result)
-            result = self._reconciler.carry_out(result)
-        self._unresponsive.end_wait(key)
+        try:
+            result = self._reconciler.decide(key, group)
+            if isinstance(result, DecidedSituation):
+                if self._gates is not None:
+                    self._gates.record_decision(result.situation, result.decision)
+                self._unresponsive.begin_wait(key, result.changed_registry_names, result)
+                result = self._reconciler.carry_out(result)
+        finally:
+            self._unresponsive.end_wait(key)
         self._queue_and_publish_result(key, result, time.monotonic() - started)
         if result.error is None:
             self._queue.forget_failures(key)
