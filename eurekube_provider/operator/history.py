@@ -22,7 +22,7 @@ from eurekube_provider.comparison.discrepancy import (
 )
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, describe_differences
 from eurekube_provider.operator.conditions import EUREKA_UNREADABLE_REASONS, SyncerReport
 from eurekube_provider.operator.index import SyncerKey
@@ -101,7 +101,8 @@ class ReconcileHistory:
         self.last: dict[SyncerKey, LastReconcile] = {}
         self.durations = Histogram()
         self._lock = threading.Lock()
-        self._recent: deque[RecentChange] = deque(maxlen=MOST_RECENT_CHANGES)
+        self._recent: deque[tuple[float, SyncerKey, Change | Difference | Instance]]
+        self._recent = deque(maxlen=MOST_RECENT_CHANGES)
         self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
         self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
         self._succeeded_at: dict[SyncerKey, float] = {}
@@ -121,30 +122,18 @@ class ReconcileHistory:
         :param held: the removals that the brake holds back.
         """
         now = time.time()
-        is_compared = plan is not None and not report.problems.keys() & EUREKA_UNREADABLE_REASONS
+        is_compared = plan is not None and report.problems.keys().isdisjoint(EUREKA_UNREADABLE_REASONS)
         plan = Plan() if plan is None else plan  # one that only refuses is false
-        outcome = PlanOutcome((), ()) if outcome is None else outcome
-        rest = _remaining_differences(plan, outcome, held.problem.message if held else "")
-        refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
-            failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
-            for failure in outcome.failures
-            if isinstance(failure.error, OwnershipConflict)
-        }
+        outcome = PlanOutcome() if outcome is None else outcome
+        refused, rest = _sort_differences(plan, outcome, held.problem.message if held else "")
         with self._lock:
             before = self._refused.get(key, frozenset())
             self._refused[key] = frozenset(refused)
-            for change in outcome.done[-MOST_RECENT_CHANGES:]:
-                instance = change.instance
-                why = _explain_change(change)
-                cause = mask_instance_names(instance, why)
-                self._recent.append(
-                    RecentChange(
-                        now, _RECENT_CHANGE_ACTION_BY_ACTION[change.action], *instance.key, key, why, cause
-                    )
-                )
+            for change in outcome.done:
+                self._recent.append((now, key, change))
             for refused_key, one in refused.items():
                 if refused_key not in before:
-                    self._recent.append(RecentChange(now, "refused", *refused_key, key, one.why, one.cause))
+                    self._recent.append((now, key, one))
             if report.is_synced:
                 self._succeeded_at[key] = now
             self.last[key] = LastReconcile(
@@ -171,9 +160,8 @@ class ReconcileHistory:
         """Forget a deleted syncer, and record that its last instances were deregistered."""
         now = time.time()
         with self._lock:
-            for instance in instances[-MOST_RECENT_CHANGES:]:
-                why = "the syncer was deleted"
-                self._recent.append(RecentChange(now, "deregistered", *instance.key, key, why, why))
+            for instance in instances:
+                self._recent.append((now, key, instance))
             for table in (self.last, self._refused, self._succeeded_at):
                 table.pop(key, None)
             for result in ReconcileResult:
@@ -188,7 +176,8 @@ class ReconcileHistory:
     def recent_changes(self) -> list[RecentChange]:
         """Return the last changes, newest first."""
         with self._lock:
-            return list(reversed(self._recent))
+            recent = list(reversed(self._recent))
+        return [_explain(*one) for one in recent]
 
     def result_counts(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
         """Return the number of reconciles by syncer and result."""
@@ -201,21 +190,39 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _remaining_differences(plan: Plan, outcome: PlanOutcome, why_held: str) -> list[Difference]:
-    """Return the differences that remain after a plan: changes that were refused, failed or held back."""
-    errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
-    done = {change.instance.key for change in outcome.done}
+def _sort_differences(
+    plan: Plan, outcome: PlanOutcome, why_held: str
+) -> tuple[dict[InstanceKey, Difference], list[Difference]]:
+    """Return the differences because another owner has the instance, and those that remain after a plan:
+    changes that were refused, failed or held back.
+    """
     rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}
+    refused, errors = dict(rest), dict[int, str]()
+    for failure in outcome.failures:
+        change, errors[id(failure.change)] = failure.change, str(failure.error)
+        if isinstance(failure.error, OwnershipConflict):
+            refused[change.instance.key] = difference_of_change(change, str(failure.error))
+    done = {change.instance.key for change in outcome.done}
     for change in plan.changes:
         error = errors.get(id(change))
         if error is not None or change.instance.key not in done:
             rest.setdefault(change.instance.key, difference_of_change(change, error or why_held))
-    return list(rest.values())
+    return refused, list(rest.values())
 
 
-def _explain_change(change: Change) -> str:
-    if change.action is Action.REGISTER:
-        return f"{status_and_address(change.instance)} was not in Eureka"
-    if change.action is Action.DEREGISTER or change.actual is None:
-        return "no longer in Kubernetes"
-    return ", ".join(describe_differences(change.instance, change.actual))
+def _explain(at: float, syncer: SyncerKey, what: Change | Difference | Instance) -> RecentChange:
+    """Return a change that was made, a refusal, or the removal of a deleted syncer's instance in words."""
+    if isinstance(what, Difference):
+        key = what.application, what.instance_id
+        return RecentChange(at, "refused", *key, syncer, what.why, what.cause)
+    if isinstance(what, Instance):
+        why = "the syncer was deleted"
+        return RecentChange(at, "deregistered", *what.key, syncer, why, why)
+    if what.action is Action.REGISTER:
+        why = f"{status_and_address(what.instance)} was not in Eureka"
+    elif what.action is Action.DEREGISTER or what.actual is None:
+        why = "no longer in Kubernetes"
+    else:
+        why = ", ".join(describe_differences(what.instance, what.actual))
+    action, cause = _RECENT_CHANGE_ACTION_BY_ACTION[what.action], mask_instance_names(what.instance, why)
+    return RecentChange(at, action, *what.instance.key, syncer, why, cause)
