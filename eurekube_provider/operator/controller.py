@@ -160,12 +160,10 @@ class Controller:
             for syncer in self._sources.syncers.objects():
                 if not is_being_deleted(syncer):
                     key = key_of(syncer)
-                    there = registry.known_instances(owner=self._owner_name(key))
-                    for instance in (
-                        *there,
+                    registry.keep_registered(
+                        *registry.known_instances(owner=self._owner_name(key)),
                         *instances_under_other_cluster_names(registry, self._cluster, key),
-                    ):
-                        registry.keep_registered(instance)
+                    )
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
             _log.exception(
                 "failed to begin the renewals at a Eureka, reconciling its syncers instead",
