@@ -348,35 +348,30 @@ class Reconciler:
             registry, steps = decided.registries[name], decided.decision.steps_by_registry[name]
             lapsing = {one.key for one in steps.instances_to_lapse}
             known = {one.key for one in situation.instances_by_registry[name]}
-            known |= {change.instance.key for change in steps.plan.changes}
+            known.update([change.instance.key for change in steps.plan.changes])
+            kept = list(steps.instances_to_renew)
             for one in there:
                 has_news |= one.key not in known
                 if one.key in lapsing:
                     registry.let_lapse(one)
-            if renews:
-                registry.keep_registered(*(one for one in there if one.key not in lapsing))
-            renewed = {one.key for one in steps.instances_to_renew}
-            others = (
-                *situation.under_former_cluster_names.get(name, ()),
-                *situation.under_undeclared_cluster_names.get(name, ()),
-            )
-            for one in others:
-                if one.key in renewed:
-                    registry.keep_registered(one)
-                elif one.key not in known:
-                    registry.let_lapse(one)
+                elif renews:
+                    kept.append(one)
+            registry.keep_registered(*kept)
+            known.update([one.key for one in steps.instances_to_renew])
+            for others in (situation.under_former_cluster_names, situation.under_undeclared_cluster_names):
+                for one in others.get(name, ()):
+                    if one.key not in known:
+                        registry.let_lapse(one)
         return has_news
 
     def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: PlanOutcome) -> set[SyncerKey]:
         """Return the syncers that a deregistered instance may have kept from registering."""
+        is_deleted = decided.situation.state is SyncerState.DELETED
+        ended = () if is_deleted else decided.situation.terminating_ids
         names = {
             change.instance.application
             for change in outcome.done
-            if change.action is Action.DEREGISTER
-            and (
-                decided.situation.state is SyncerState.DELETED
-                or change.instance.instance_id not in decided.situation.terminating_ids
-            )
+            if change.action is Action.DEREGISTER and change.instance.instance_id not in ended
         }
         return {other for name in names for other in self._sources.syncers_of(name)}
 
