@@ -306,6 +306,8 @@ class Reconciler:
         given up, endpoints that ended are removed all the same: else callers would find them for ever.
         """
         outcome = registries.apply(name, plan, situation.owner)
+        if not outcome.failures:
+            return outcome
         ended = situation.terminating_ids | situation.ended_ids
         given_up = tuple(
             one
