@@ -57,6 +57,8 @@ class LastReconcile:
     :param differing_count: number of instances that differ, including refused ones; None where they could not
         be compared with Eureka.
     :param first_differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
+    :param refused_keys: the instances in whose place another owner's is.
+    :param succeeded_at: Unix time of the last reconcile that ended as synced; None for none.
     """
 
     ended_at: float
@@ -64,6 +66,8 @@ class LastReconcile:
     removals_held_since: float | None = None
     differing_count: int | None = None
     first_differences: tuple[Difference, ...] = ()
+    refused_keys: frozenset[InstanceKey] = frozenset()
+    succeeded_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +107,7 @@ class ReconcileHistory:
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, SyncerKey, Change | Difference | Instance]]
         self._recent = deque(maxlen=MOST_RECENT_CHANGES)
-        self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
         self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
-        self._succeeded_at: dict[SyncerKey, float] = {}
 
     def record_reconcile(
         self,
@@ -127,21 +129,20 @@ class ReconcileHistory:
         outcome = PlanOutcome() if outcome is None else outcome
         refused, rest = _sort_differences(plan, outcome, held.problem.message if held else "")
         with self._lock:
-            before = self._refused.get(key, frozenset())
-            self._refused[key] = frozenset(refused)
+            before = self.last.get(key) or LastReconcile(now, report)
             for change in outcome.done:
                 self._recent.append((now, key, change))
             for refused_key, one in refused.items():
-                if refused_key not in before:
+                if refused_key not in before.refused_keys:
                     self._recent.append((now, key, one))
-            if report.is_synced:
-                self._succeeded_at[key] = now
             self.last[key] = LastReconcile(
                 ended_at=now,
                 report=report,
                 removals_held_since=now - held.held_seconds if held else None,
                 differing_count=len(rest) if is_compared else None,
                 first_differences=tuple(rest[:MOST_KEPT_DIFFERENCES]),
+                refused_keys=frozenset(refused),
+                succeeded_at=now if report.is_synced else before.succeeded_at,
             )
 
     def count_reconcile_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
@@ -162,16 +163,14 @@ class ReconcileHistory:
         with self._lock:
             for instance in instances:
                 self._recent.append((now, key, instance))
-            for table in (self.last, self._refused, self._succeeded_at):
-                table.pop(key, None)
+            self.last.pop(key, None)
             for result in ReconcileResult:
                 self._results.pop((key, result), None)
 
     def on_leadership_lost(self) -> None:
         """Forget the last reconciles, since another replica reconciles now; the recent changes are kept."""
         with self._lock:
-            for table in (self.last, self._refused, self._succeeded_at):
-                table.clear()
+            self.last.clear()
 
     def recent_changes(self) -> list[RecentChange]:
         """Return the last changes, newest first."""
@@ -187,7 +186,8 @@ class ReconcileHistory:
     def last_success_times(self) -> dict[SyncerKey, float]:
         """Return the Unix time of each syncer's last reconcile that ended as synced."""
         with self._lock:
-            return dict(self._succeeded_at)
+            last = dict(self.last)
+        return {key: one.succeeded_at for key, one in last.items() if one.succeeded_at is not None}
 
 
 def _sort_differences(
