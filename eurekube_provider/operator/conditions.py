@@ -28,7 +28,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import cluster_name_of_owner
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Plan, PlanOutcome, Refusal, RefusalReason
+from eurekube_provider.core.plan import Plan, PlanOutcome, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -59,6 +59,8 @@ _TYPES_COMPATIBLE_WITH_SYNCED = frozenset(
     }
 )
 """Types of conditions that may hold while Synced holds, too."""
+
+_TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS = _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
 
 _NO_SERVICE_REASONS = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
 """Reasons that leave a syncer without a Service to register: its instances leave Eureka."""
@@ -173,11 +175,9 @@ def build_report(found: ConditionInput) -> SyncerReport:
     by_reason: dict[str, Problem] = {}
     for one in _problems_of(found, conflicts, self_registered):
         by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
-    notes = (
-        _TYPES_COMPATIBLE_WITH_SYNCED
-        if found.waiting_change_count
-        else _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
-    )
+    notes = _TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS
+    if found.waiting_change_count:
+        notes = _TYPES_COMPATIBLE_WITH_SYNCED
     problems = {reason: one for reason, one in by_reason.items() if reason not in notes}
     synced = next(iter(problems.values()), None) or Problem(SyncerCondition.SYNCED, found.summary)
     is_ready, ready = _ready_condition(found, problems, synced)
@@ -331,19 +331,15 @@ def _sort_refusals(found: ConditionInput) -> tuple[list[str], list[str], int]:
     that a pod registered itself, and the number of refusals by the syncer's own instances under another name
     of its cluster.
     """
-    conflicts, self_registered, by_own = list[str](), list[Refusal](), 0
-    for one in found.plan.refusals:
-        if one.reason is RefusalReason.SELF_REGISTERED:
-            self_registered.append(one)
-        if one.actual.key in {own.key for own in found.instances_under_other_name}:
-            by_own += 1
-        elif one.reason is RefusalReason.CONFLICT:
-            conflicts.append(one.problem_sentence)
-    for failure in found.outcome.failures:
-        if isinstance(failure.error, OwnershipConflict):
-            conflicts.append(str(failure.error))
-    self_registered += found.plan.duplicates
-    return conflicts, [one.blocking_instance_description for one in self_registered], by_own
+    own_keys = {one.key for one in found.instances_under_other_name}
+    refusals = found.plan.refusals
+    others = [one for one in refusals if one.actual.key not in own_keys]
+    conflicts = [one.problem_sentence for one in others if one.reason is RefusalReason.CONFLICT]
+    errors = [one.error for one in found.outcome.failures]
+    conflicts += [str(one) for one in errors if isinstance(one, OwnershipConflict)]
+    pods_own = [one for one in refusals if one.reason is RefusalReason.SELF_REGISTERED]
+    self_registered = [one.blocking_instance_description for one in (*pods_own, *found.plan.duplicates)]
+    return conflicts, self_registered, len(refusals) - len(others)
 
 
 def problem_of(error: EurekubeError) -> Problem:

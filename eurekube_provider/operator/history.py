@@ -197,11 +197,12 @@ def _sort_differences(
     changes that were refused, failed or held back.
     """
     rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}
-    refused, errors = dict(rest), dict[int, str]()
+    refused = dict(rest)
+    errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     for failure in outcome.failures:
-        change, errors[id(failure.change)] = failure.change, str(failure.error)
+        change = failure.change
         if isinstance(failure.error, OwnershipConflict):
-            refused[change.instance.key] = difference_of_change(change, str(failure.error))
+            refused[change.instance.key] = difference_of_change(change, errors[id(change)])
     done = {change.instance.key for change in outcome.done}
     for change in plan.changes:
         error = errors.get(id(change))

@@ -244,7 +244,9 @@ class Reconciler:
         situation, decision, registries = decided.situation, decided.decision, decided.registries
         key = situation.key
         reads_all_registries = situation.state in (SyncerState.REFUSED, SyncerState.DELETED)
-        outcome, handovers, takeovers = PlanOutcome(), list[Change](), list[Change]()
+        outcome = PlanOutcome()
+        handovers: list[Change] = []
+        takeovers: list[Change] = []
         for name, steps in decision.steps_by_registry.items():
             handovers += steps.handovers
             takeovers += steps.takeovers
