@@ -271,8 +271,8 @@ class Registry(Protocol):
         :raises LeadershipLost: this replica may not change anything.
         """
 
-    def keep_registered(self, instance: Instance) -> None:
-        """Renew a registered instance from now on."""
+    def keep_registered(self, *instances: Instance) -> None:
+        """Renew registered instances from now on."""
 
     def let_lapse(self, instance: Instance) -> None:
         """Stop renewing an instance, so that the registry forgets it."""

@@ -198,12 +198,11 @@ class EurekaRegistry:
             self.peers.avoided.callers_may_be_away_until_by_url(),
         )
 
-    def keep_registered(self, instance: Instance) -> None:
-        """Renew a registered instance from now on."""
-        if instance.key not in self.renewals and not self._ownership.is_of_other_cluster_of_same_name(
-            instance
-        ):
-            self.renewals.add(instance, just_registered=False)
+    def keep_registered(self, *instances: Instance) -> None:
+        """Renew registered instances from now on."""
+        for one in self.renewals.find_not_renewed(instances):
+            if not self._ownership.is_of_other_cluster_of_same_name(one):
+                self.renewals.add(one, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
         """Stop renewing an instance, so that Eureka forgets it."""

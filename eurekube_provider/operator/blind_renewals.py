@@ -209,8 +209,7 @@ class RenewalsWithoutKubernetes:
                 if not has_begun:
                     has_begun = True
                     registry.start_leading(len(there))
-                for one in there:
-                    registry.keep_registered(one)
+                registry.keep_registered(*there)
             except Exception:  # noqa: BLE001 - the thread must go on
                 _log.exception(
                     "failed to renew instances without the Kubernetes API, retrying: they lapse if this "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from eurekube_provider.comparison.reported_state import ReportedState
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
@@ -27,7 +28,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import cluster_name_of_owner
 from eurekube_provider.core.mapping import DesiredInstances
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Plan, PlanOutcome, Refusal, RefusalReason
+from eurekube_provider.core.plan import Plan, PlanOutcome, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
@@ -59,6 +60,8 @@ _TYPES_COMPATIBLE_WITH_SYNCED = frozenset(
 )
 """Types of conditions that may hold while Synced holds, too."""
 
+_TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS = _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
+
 _NO_SERVICE_REASONS = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
 """Reasons that leave a syncer without a Service to register: its instances leave Eureka."""
 
@@ -67,7 +70,7 @@ _EMPTY_PLAN = Plan()
 _EMPTY_OUTCOME = PlanOutcome()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConditionInput:
     """The result of one reconcile of a syncer: the input of all conditions.
 
@@ -114,11 +117,11 @@ class ConditionInput:
     self_registered: tuple[SelfRegistration, ...] = ()
     gate_problem: Problem | None = None
 
-    @property
+    @cached_property
     def up_count(self) -> int:
         """Number of instances of the syncer's application, or of all where it is not known, that are UP."""
-        known = (one for one in self.eureka_instances if self.application in ("", one.application))
-        return sum(one.status is Status.UP for one in known)
+        up = [one.application for one in self.eureka_instances if one.status is Status.UP]
+        return up.count(self.application) if self.application else len(up)
 
     @property
     def summary(self) -> str:
@@ -168,21 +171,19 @@ class SyncerReport(ReportedState):
 
 def build_report(found: ConditionInput) -> SyncerReport:
     """Return the conditions and counts of a syncer after a reconcile."""
-    own = _refusals_by_own_instances(found)
-    conflicts = _describe_conflicts(found, own)
-    self_registered = _describe_self_registered(found)
+    conflicts, self_registered, refused_by_own = _sort_refusals(found)
     by_reason: dict[str, Problem] = {}
     for one in _problems_of(found, conflicts, self_registered):
         by_reason.setdefault(one.reason, one.with_remedy(SYNCER_REMEDIES))
-    notes = (
-        _TYPES_COMPATIBLE_WITH_SYNCED
-        if found.waiting_change_count
-        else _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
-    )
+    notes = _TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS
+    if found.waiting_change_count:
+        notes = _TYPES_COMPATIBLE_WITH_SYNCED
     problems = {reason: one for reason, one in by_reason.items() if reason not in notes}
-    synced = next(iter(problems.values()), Problem(SyncerCondition.SYNCED, found.summary))
+    synced = next(iter(problems.values()), None) or Problem(SyncerCondition.SYNCED, found.summary)
     is_ready, ready = _ready_condition(found, problems, synced)
-    registered = sum(not one.is_leaving for one in found.eureka_instances)
+    registered = found.last_known_registered_count
+    if registered is None:
+        registered = len([one for one in found.eureka_instances if not one.is_leaving])
     names = None
     if found.syncer is not None:
         names = found.syncer.names if found.eureka_instances else found.syncer.names & found.claimed_names
@@ -193,10 +194,8 @@ def build_report(found: ConditionInput) -> SyncerReport:
         synced,
         application=found.application,
         desired=found.desired_count,
-        registered=registered
-        if found.last_known_registered_count is None
-        else found.last_known_registered_count,
-        refused=len(conflicts) + len(own) + len(self_registered),
+        registered=registered,
+        refused=len(conflicts) + refused_by_own + len(self_registered),
         problems=by_reason,
         unchecked_condition_types=frozenset(
             {SyncerCondition.DRAIN_TOO_SHORT} if found.drain_problem_sentence is None else ()
@@ -287,7 +286,7 @@ def _ready_condition(
             "; the operator has not read Eureka yet, and changes nothing until then; it will register "
             f"{format_count(found.desired_count)} of {found.application}",
         )
-    if any(reason in problems for reason in EUREKA_UNREADABLE_REASONS):  # callers may find others
+    if not problems.keys().isdisjoint(EUREKA_UNREADABLE_REASONS):  # callers may find others
         return False, _with_message_suffix(
             synced, f"; by what is known, {describe_instances(found.eureka_instances)}"
         )
@@ -296,7 +295,7 @@ def _ready_condition(
         if found.eureka_instances:
             more += ": renewed until its endpoint is seen terminating, and nothing new is registered"
         return False, _with_message_suffix(problems[found.failure.reason], f"; {more}")
-    if (reason := next((one for one in _NO_SERVICE_REASONS if one in problems), None)) is not None:
+    if (reason := next(filter(problems.__contains__, _NO_SERVICE_REASONS), None)) is not None:
         waits = f", {found.brake_problem.message}" if found.brake_problem else ""
         return False, _with_message_suffix(
             problems[reason], f"; {describe_instances(found.eureka_instances)}{waits}"
@@ -327,24 +326,20 @@ def _with_message_suffix(problem: Problem, more: str) -> Problem:
     return replace(problem, message=problem.message + more)
 
 
-def _describe_conflicts(found: ConditionInput, own: Collection[Refusal]) -> list[str]:
-    """Return a sentence for each conflict with an instance of another owner."""
-    refusals = [one for one in found.plan.refusals if one not in own]
-    planned = [one.problem_sentence for one in refusals if one.reason is RefusalReason.CONFLICT]
-    errors = (failure.error for failure in found.outcome.failures)
-    return [*planned, *(str(error) for error in errors if isinstance(error, OwnershipConflict))]
-
-
-def _refusals_by_own_instances(found: ConditionInput) -> list[Refusal]:
-    """Return the refusals by the syncer's own instances under another name of its cluster."""
-    known = {one.key for one in found.instances_under_other_name}
-    return [one for one in found.plan.refusals if known and one.actual.key in known]
-
-
-def _describe_self_registered(found: ConditionInput) -> list[str]:
-    """Return a description of each instance that a pod registered itself."""
-    refused = [one for one in found.plan.refusals if one.reason is RefusalReason.SELF_REGISTERED]
-    return [one.blocking_instance_description for one in (*refused, *found.plan.duplicates)]
+def _sort_refusals(found: ConditionInput) -> tuple[list[str], list[str], int]:
+    """Return a sentence for each conflict with an instance of another owner, a description of each instance
+    that a pod registered itself, and the number of refusals by the syncer's own instances under another name
+    of its cluster.
+    """
+    own_keys = {one.key for one in found.instances_under_other_name}
+    refusals = found.plan.refusals
+    others = [one for one in refusals if one.actual.key not in own_keys]
+    conflicts = [one.problem_sentence for one in others if one.reason is RefusalReason.CONFLICT]
+    errors = [one.error for one in found.outcome.failures]
+    conflicts += [str(one) for one in errors if isinstance(one, OwnershipConflict)]
+    pods_own = [one for one in refusals if one.reason is RefusalReason.SELF_REGISTERED]
+    self_registered = [one.blocking_instance_description for one in (*pods_own, *found.plan.duplicates)]
+    return conflicts, self_registered, len(refusals) - len(others)
 
 
 def problem_of(error: EurekubeError) -> Problem:

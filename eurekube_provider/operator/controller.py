@@ -160,12 +160,10 @@ class Controller:
             for syncer in self._sources.syncers.objects():
                 if not is_being_deleted(syncer):
                     key = key_of(syncer)
-                    there = registry.known_instances(owner=self._owner_name(key))
-                    for instance in (
-                        *there,
+                    registry.keep_registered(
+                        *registry.known_instances(owner=self._owner_name(key)),
                         *instances_under_other_cluster_names(registry, self._cluster, key),
-                    ):
-                        registry.keep_registered(instance)
+                    )
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
             _log.exception(
                 "failed to begin the renewals at a Eureka, reconciling its syncers instead",
@@ -292,20 +290,21 @@ class Controller:
                 )
             finally:
                 self._busy_since.pop(name, None)
-                self._unresponsive.end_wait(key)
                 self.history.count_reconcile_result(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
     def _reconcile_or_queue_retry(self, key: SyncerKey, group: str, started: float) -> bool:
         """Reconcile one syncer and report the result; return True if it failed and was queued again."""
         self._unresponsive.begin_wait(key, (group,))
-        result = self._reconciler.decide(key, group)
-        if isinstance(result, DecidedSituation):
-            if self._gates is not None:
-                self._gates.record_decision(result.situation, result.decision)
-            self._unresponsive.begin_wait(key, result.changed_registry_names, result)
-            result = self._reconciler.carry_out(result)
-        self._unresponsive.end_wait(key)
+        try:
+            result = self._reconciler.decide(key, group)
+            if isinstance(result, DecidedSituation):
+                if self._gates is not None:
+                    self._gates.record_decision(result.situation, result.decision)
+                self._unresponsive.begin_wait(key, result.changed_registry_names, result)
+                result = self._reconciler.carry_out(result)
+        finally:
+            self._unresponsive.end_wait(key)
         self._queue_and_publish_result(key, result, time.monotonic() - started)
         if result.error is None:
             self._queue.forget_failures(key)

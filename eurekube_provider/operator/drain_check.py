@@ -51,7 +51,7 @@ class PodDrainFinding:
 
     :ivar problem_sentence: why callers lose calls when the pod ends; empty where they lose none.
     :ivar applies_to_whole_workload: True if all pods of the workload have the same spec, as those of a
-        ReplicaSet have.
+        ReplicaSet have that is named after its template.
     """
 
     problem_sentence: str = ""
@@ -115,19 +115,17 @@ class DrainCheck:
         :raises KubernetesError: a pod cannot be read.
         """
         key = (syncer.namespace, syncer.name)
-        pods: list[tuple[PodNameAndAddress, PodNameAndAddress]] = []
+        workloads: list[list[PodNameAndAddress]] = []
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
             selected = self._sources.select_services(syncer.selector)
-            pods, has_others = first_and_last_pods_of_workloads(
-                choose_services(syncer, *selected).meant_slices
-            )
-            if not pods and not has_others:
+            workloads, has_others = pods_of_workloads(choose_services(syncer, *selected).meant_slices)
+            if not workloads and not has_others:
                 return  # scaled to zero, say: nothing new is known
+        with self._lock:
+            known_before = self._known.get(key, {})
         known: dict[PodNameAndAddress, PodDrainFinding] = {}
-        for first, last in pods:
-            known[first] = self._finding_of_pod(key, first, syncer)
-            if last != first and not known[first].applies_to_whole_workload:
-                known[last] = self._finding_of_pod(key, last, syncer)
+        for pods in workloads:
+            known |= self._findings_of_workload(pods, known_before, syncer)
         found = (one.problem_sentence for one in known.values())
         problem = join_sentences(list(dict.fromkeys(filter(None, found))))
         if self._sources.syncers.get(*key) is None:
@@ -173,27 +171,39 @@ class DrainCheck:
                 self._queue.add_after(key, RETRY_SECONDS)
             self._queue.done(key)
 
-    def _finding_of_pod(self, key: SyncerKey, pod: PodNameAndAddress, syncer: Syncer) -> PodDrainFinding:
-        """Return the finding on a pod, which is read once, since its spec cannot change."""
-        with self._lock:
-            if known := self._known.get(key, {}).get(pod):
-                return known
+    def _findings_of_workload(
+        self,
+        pods: list[PodNameAndAddress],
+        known: Mapping[PodNameAndAddress, PodDrainFinding],
+        syncer: Syncer,
+    ) -> dict[PodNameAndAddress, PodDrainFinding]:
+        """Return the finding on one pod, or those on the first and the last where pods may differ.
+
+        A pod is read once, since its spec cannot change, and speaks for its workload for as long as it lives,
+        whichever pods come and go beside it.
+        """
+        chosen = [one for one in pods if one in known] or pods[-1:]
+        found = {one: known.get(one) or self._read_pod(one[0], syncer) for one in chosen}
+        if all(one.applies_to_whole_workload for one in found.values()):
+            return found
+        ends = dict.fromkeys((pods[0], pods[-1]))
+        return {one: found.get(one) or self._read_pod(one[0], syncer) for one in ends}
+
+    def _read_pod(self, name: str, syncer: Syncer) -> PodDrainFinding:
         self._wait_quiet(LONGEST_WAIT_FOR_URGENT_SECONDS)
-        found = list_objects_by_name(self._access, PODS, pod[0], syncer.selector.namespace)
+        found = list_objects_by_name(self._access, PODS, name, syncer.selector.namespace)
         self._stopped.wait(SECONDS_BETWEEN_POD_READS)
         return judge_pod_drain(found[0], self._needed_seconds) if found else PodDrainFinding()
 
 
-def first_and_last_pods_of_workloads(
-    slices: Iterable[Object],
-) -> tuple[list[tuple[PodNameAndAddress, PodNameAndAddress]], bool]:
-    """Return the first and the last pod of each workload in EndpointSlices, and whether endpoints exist that
-    are no pods.
+def pods_of_workloads(slices: Iterable[Object]) -> tuple[list[list[PodNameAndAddress]], bool]:
+    """Return the pods of each workload in EndpointSlices, by number, and whether endpoints exist that are no
+    pods.
 
     Workloads are told apart by pod names: pods of a ReplicaSet, StatefulSet or DaemonSet are named alike up
     to the last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.
     """
-    ends: dict[str, tuple[tuple[int, PodNameAndAddress], tuple[int, PodNameAndAddress]]] = {}
+    pods_by_stem: dict[str, list[PodNameAndAddress]] = {}
     has_others = False
     for endpoint_slice in slices:
         for endpoint in endpoint_slice.get("endpoints") or ():
@@ -204,12 +214,11 @@ def first_and_last_pods_of_workloads(
                 has_others = True
                 continue
             name = str(target["name"])
-            rank = (len(name), (name, str(endpoint["addresses"][0])))  # 2 before 10
             stem = name.rpartition("-")[0] or name
-            first, last = ends.get(stem, (rank, rank))
-            ends[stem] = min(first, rank), max(last, rank)
-    chosen = sorted(ends)[:MOST_WORKLOADS_PER_SYNCER]
-    return [(ends[stem][0][1], ends[stem][1][1]) for stem in chosen], has_others
+            pods_by_stem.setdefault(stem, []).append((name, str(endpoint["addresses"][0])))
+    chosen = sorted(pods_by_stem)[:MOST_WORKLOADS_PER_SYNCER]
+    # 2 before 10
+    return [sorted(pods_by_stem[stem], key=lambda pod: (len(pod[0]), pod)) for stem in chosen], has_others
 
 
 def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
@@ -217,9 +226,8 @@ def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
 
     :param needed_seconds: for how long callers may call the pod after its deletion began.
     """
-    kind, subject = _workload_kind_and_title(pod)
+    subject, applies_to_whole_workload = _workload_title_and_uniformity(pod)
     spec = pod.get("spec") or {}
-    applies_to_whole_workload = kind in ("Deployment", "ReplicaSet")
     serves = serving_seconds_after_deletion(spec)
     if serves >= needed_seconds or is_being_deleted(pod):
         return PodDrainFinding("", applies_to_whole_workload)
@@ -231,13 +239,18 @@ def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
     )
 
 
-def _workload_kind_and_title(pod: Object) -> tuple[str, str]:
-    """Return the kind of a pod's workload, and its kind and name for a person; the pod's own without one."""
+def _workload_title_and_uniformity(pod: Object) -> tuple[str, bool]:
+    """Return the kind and name of a pod's workload for a person, or the pod's own without one; and whether
+    all its pods have the same spec: a bare ReplicaSet keeps the pods of its former template.
+    """
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or ()
     owner = next((one for one in owners if one.get("controller")), None)
     kind, name = (str(owner["kind"]), str(owner["name"])) if owner else ("Pod", str(metadata["name"]))
-    template = (metadata.get("labels") or {}).get("pod-template-hash")
-    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+    labels = metadata.get("labels") or {}
+    # An Argo Rollout's label has another prefix.
+    hashes = [value for label, value in labels.items() if label.endswith("pod-template-hash")]
+    is_uniform = kind == "ReplicaSet" and any(name.endswith(f"-{one}") for one in hashes if one)
+    if is_uniform and (template := labels.get("pod-template-hash")):
         kind, name = "Deployment", name.removesuffix(f"-{template}")
-    return kind, f"{kind} {metadata['namespace']}/{name}"
+    return f"{kind} {metadata['namespace']}/{name}", is_uniform

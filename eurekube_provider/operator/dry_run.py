@@ -291,7 +291,7 @@ class RecordingRegistry:
             self.call_after_reads = registry.call_after_reads
             self.instances_by_application = registry.instances_by_application
             self.look_up_unlisted = registry.look_up_unlisted
-        self.keep_registered: Callable[[Instance], None] = (
+        self.keep_registered: Callable[..., None] = (
             _do_nothing if run_report.is_dry else registry.keep_registered
         )
         self.let_lapse: Callable[[Instance], None] = _do_nothing if run_report.is_dry else registry.let_lapse

@@ -22,7 +22,7 @@ from eurekube_provider.comparison.discrepancy import (
 )
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome, describe_differences
 from eurekube_provider.operator.conditions import EUREKA_UNREADABLE_REASONS, SyncerReport
 from eurekube_provider.operator.index import SyncerKey
@@ -57,6 +57,8 @@ class LastReconcile:
     :param differing_count: number of instances that differ, including refused ones; None where they could not
         be compared with Eureka.
     :param first_differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
+    :param refused_keys: the instances in whose place another owner's is.
+    :param succeeded_at: Unix time of the last reconcile that ended as synced; None for none.
     """
 
     ended_at: float
@@ -64,6 +66,8 @@ class LastReconcile:
     removals_held_since: float | None = None
     differing_count: int | None = None
     first_differences: tuple[Difference, ...] = ()
+    refused_keys: frozenset[InstanceKey] = frozenset()
+    succeeded_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,9 @@ class ReconcileHistory:
         self.last: dict[SyncerKey, LastReconcile] = {}
         self.durations = Histogram()
         self._lock = threading.Lock()
-        self._recent: deque[RecentChange] = deque(maxlen=MOST_RECENT_CHANGES)
-        self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
+        self._recent: deque[tuple[float, SyncerKey, Change | Difference | Instance]]
+        self._recent = deque(maxlen=MOST_RECENT_CHANGES)
         self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
-        self._succeeded_at: dict[SyncerKey, float] = {}
 
     def record_reconcile(
         self,
@@ -121,38 +124,25 @@ class ReconcileHistory:
         :param held: the removals that the brake holds back.
         """
         now = time.time()
-        is_compared = plan is not None and not report.problems.keys() & EUREKA_UNREADABLE_REASONS
+        is_compared = plan is not None and report.problems.keys().isdisjoint(EUREKA_UNREADABLE_REASONS)
         plan = Plan() if plan is None else plan  # one that only refuses is false
-        outcome = PlanOutcome((), ()) if outcome is None else outcome
-        rest = _remaining_differences(plan, outcome, held.problem.message if held else "")
-        refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
-            failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
-            for failure in outcome.failures
-            if isinstance(failure.error, OwnershipConflict)
-        }
+        outcome = PlanOutcome() if outcome is None else outcome
+        refused, rest = _sort_differences(plan, outcome, held.problem.message if held else "")
         with self._lock:
-            before = self._refused.get(key, frozenset())
-            self._refused[key] = frozenset(refused)
-            for change in outcome.done[-MOST_RECENT_CHANGES:]:
-                instance = change.instance
-                why = _explain_change(change)
-                cause = mask_instance_names(instance, why)
-                self._recent.append(
-                    RecentChange(
-                        now, _RECENT_CHANGE_ACTION_BY_ACTION[change.action], *instance.key, key, why, cause
-                    )
-                )
+            before = self.last.get(key) or LastReconcile(now, report)
+            for change in outcome.done:
+                self._recent.append((now, key, change))
             for refused_key, one in refused.items():
-                if refused_key not in before:
-                    self._recent.append(RecentChange(now, "refused", *refused_key, key, one.why, one.cause))
-            if report.is_synced:
-                self._succeeded_at[key] = now
+                if refused_key not in before.refused_keys:
+                    self._recent.append((now, key, one))
             self.last[key] = LastReconcile(
                 ended_at=now,
                 report=report,
                 removals_held_since=now - held.held_seconds if held else None,
                 differing_count=len(rest) if is_compared else None,
                 first_differences=tuple(rest[:MOST_KEPT_DIFFERENCES]),
+                refused_keys=frozenset(refused),
+                succeeded_at=now if report.is_synced else before.succeeded_at,
             )
 
     def count_reconcile_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
@@ -171,24 +161,22 @@ class ReconcileHistory:
         """Forget a deleted syncer, and record that its last instances were deregistered."""
         now = time.time()
         with self._lock:
-            for instance in instances[-MOST_RECENT_CHANGES:]:
-                why = "the syncer was deleted"
-                self._recent.append(RecentChange(now, "deregistered", *instance.key, key, why, why))
-            for table in (self.last, self._refused, self._succeeded_at):
-                table.pop(key, None)
+            for instance in instances:
+                self._recent.append((now, key, instance))
+            self.last.pop(key, None)
             for result in ReconcileResult:
                 self._results.pop((key, result), None)
 
     def on_leadership_lost(self) -> None:
         """Forget the last reconciles, since another replica reconciles now; the recent changes are kept."""
         with self._lock:
-            for table in (self.last, self._refused, self._succeeded_at):
-                table.clear()
+            self.last.clear()
 
     def recent_changes(self) -> list[RecentChange]:
         """Return the last changes, newest first."""
         with self._lock:
-            return list(reversed(self._recent))
+            recent = list(reversed(self._recent))
+        return [_explain(*one) for one in recent]
 
     def result_counts(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
         """Return the number of reconciles by syncer and result."""
@@ -198,24 +186,44 @@ class ReconcileHistory:
     def last_success_times(self) -> dict[SyncerKey, float]:
         """Return the Unix time of each syncer's last reconcile that ended as synced."""
         with self._lock:
-            return dict(self._succeeded_at)
+            last = dict(self.last)
+        return {key: one.succeeded_at for key, one in last.items() if one.succeeded_at is not None}
 
 
-def _remaining_differences(plan: Plan, outcome: PlanOutcome, why_held: str) -> list[Difference]:
-    """Return the differences that remain after a plan: changes that were refused, failed or held back."""
-    errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
-    done = {change.instance.key for change in outcome.done}
+def _sort_differences(
+    plan: Plan, outcome: PlanOutcome, why_held: str
+) -> tuple[dict[InstanceKey, Difference], list[Difference]]:
+    """Return the differences because another owner has the instance, and those that remain after a plan:
+    changes that were refused, failed or held back.
+    """
     rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}
+    refused = dict(rest)
+    errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
+    for failure in outcome.failures:
+        change = failure.change
+        if isinstance(failure.error, OwnershipConflict):
+            refused[change.instance.key] = difference_of_change(change, errors[id(change)])
+    done = {change.instance.key for change in outcome.done}
     for change in plan.changes:
         error = errors.get(id(change))
         if error is not None or change.instance.key not in done:
             rest.setdefault(change.instance.key, difference_of_change(change, error or why_held))
-    return list(rest.values())
+    return refused, list(rest.values())
 
 
-def _explain_change(change: Change) -> str:
-    if change.action is Action.REGISTER:
-        return f"{status_and_address(change.instance)} was not in Eureka"
-    if change.action is Action.DEREGISTER or change.actual is None:
-        return "no longer in Kubernetes"
-    return ", ".join(describe_differences(change.instance, change.actual))
+def _explain(at: float, syncer: SyncerKey, what: Change | Difference | Instance) -> RecentChange:
+    """Return a change that was made, a refusal, or the removal of a deleted syncer's instance in words."""
+    if isinstance(what, Difference):
+        key = what.application, what.instance_id
+        return RecentChange(at, "refused", *key, syncer, what.why, what.cause)
+    if isinstance(what, Instance):
+        why = "the syncer was deleted"
+        return RecentChange(at, "deregistered", *what.key, syncer, why, why)
+    if what.action is Action.REGISTER:
+        why = f"{status_and_address(what.instance)} was not in Eureka"
+    elif what.action is Action.DEREGISTER or what.actual is None:
+        why = "no longer in Kubernetes"
+    else:
+        why = ", ".join(describe_differences(what.instance, what.actual))
+    action, cause = _RECENT_CHANGE_ACTION_BY_ACTION[what.action], mask_instance_names(what.instance, why)
+    return RecentChange(at, action, *what.instance.key, syncer, why, cause)

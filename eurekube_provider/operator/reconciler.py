@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from eurekube_provider.core.brake import RELEASE_BRAKE_ANNOTATION
@@ -29,6 +29,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_name_of_owner
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, is_being_deleted, key_of
 from eurekube_provider.core.plan import Action, Change, Plan, PlanOutcome
 from eurekube_provider.core.problem import Problem
@@ -245,7 +246,11 @@ class Reconciler:
         key = situation.key
         reads_all_registries = situation.state in (SyncerState.REFUSED, SyncerState.DELETED)
         outcome = PlanOutcome()
+        handovers: list[Change] = []
+        takeovers: list[Change] = []
         for name, steps in decision.steps_by_registry.items():
+            handovers += steps.handovers
+            takeovers += steps.takeovers
             plan = steps.plan
             if plan or name == situation.home_registry or reads_all_registries:
                 outcome += self._apply_plan(registries, name, plan, situation)
@@ -257,13 +262,22 @@ class Reconciler:
             decided, outcome
         )
         concerned.discard(key)
-        handovers = [change for steps in decision.steps_by_registry.values() for change in steps.handovers]
         if count := _count_done(outcome, handovers):
             _log.info(
                 "handed a syncer's instances over to other syncers, which renew them from now on",
                 extra={"syncer": "/".join(key), "handed_over": count},
             )
-        has_news = self._renew_or_let_lapse(decided) | self._log_and_check_takeovers(decided, outcome)
+        there = registries.instances_of_owner(situation.owner)
+        has_news = self._renew_or_let_lapse(decided, there)
+        if count := _count_done(outcome, takeovers):
+            has_news = True
+            former = sorted(
+                {cluster_name_of_owner(one.actual.owner) or "" for one in takeovers if one.actual}
+            )
+            _log.info(
+                "took over a syncer's instances from a former name of the cluster, renewing them as its own",
+                extra={"syncer": "/".join(key), "taken_over": count, "former": ",".join(former)},
+            )
         if has_news:
             concerned.add(key)
         errors = [failure.error for failure in outcome.failures]
@@ -278,7 +292,7 @@ class Reconciler:
         ]
         return SyncerResult(
             decided.syncer_object,
-            self._reconcile_report(decided, outcome, decision.error),
+            self._reconcile_report(decided, there, outcome, decision.error),
             situation.syncer,
             decision.home_differences if situation.syncer is not None else None,
             outcome,
@@ -295,6 +309,8 @@ class Reconciler:
         given up, endpoints that ended are removed all the same: else callers would find them for ever.
         """
         outcome = registries.apply(name, plan, situation.owner)
+        if not outcome.failures:
+            return outcome
         ended = situation.terminating_ids | situation.ended_ids
         given_up = tuple(
             one
@@ -310,23 +326,6 @@ class Reconciler:
         removals = Plan(tuple(one.change for one in given_up))
         return PlanOutcome(outcome.done, left) + registries.apply(name, removals, situation.owner)
 
-    def _log_and_check_takeovers(self, decided: DecidedSituation, outcome: PlanOutcome) -> bool:
-        """Log and return whether an instance was taken over from a former name of the cluster."""
-        steps = [change for one in decided.decision.steps_by_registry.values() for change in one.takeovers]
-        if not (count := _count_done(outcome, steps)):
-            return False
-        _log.info(
-            "took over a syncer's instances from a former name of the cluster, renewing them as its own",
-            extra={
-                "syncer": "/".join(decided.situation.key),
-                "taken_over": count,
-                "former": ",".join(
-                    sorted({cluster_name_of_owner(one.actual.owner) or "" for one in steps if one.actual})
-                ),
-            },
-        )
-        return True
-
     @staticmethod
     def _remove_dead_self_registrations(
         key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str
@@ -341,46 +340,43 @@ class Reconciler:
         failures = (one for one in outcome.failures if not isinstance(one.error, OwnershipConflict))
         return PlanOutcome(outcome.done, tuple(failures))
 
-    def _renew_or_let_lapse(self, decided: DecidedSituation) -> bool:
+    @staticmethod
+    def _renew_or_let_lapse(decided: DecidedSituation, instances: Mapping[str, Collection[Instance]]) -> bool:
         """Renew the syncer's instances, except those that the decision lets lapse.
 
+        :param instances: what the syncer has at each registry by now.
         :returns: True if the syncer has an instance that was unknown when the decision was made.
         """
-        situation, registries = decided.situation, decided.registries
-        has_news = False
-        for name, there in registries.instances_of_owner(situation.owner).items():
-            steps = decided.decision.steps_by_registry[name]
+        situation, has_news = decided.situation, False
+        renews = RULES_BY_STATE[situation.state].renews
+        for name, there in instances.items():
+            registry, steps = decided.registries[name], decided.decision.steps_by_registry[name]
             lapsing = {one.key for one in steps.instances_to_lapse}
             known = {one.key for one in situation.instances_by_registry[name]}
-            known |= {change.instance.key for change in steps.plan.changes}
+            known.update([change.instance.key for change in steps.plan.changes])
+            kept = list(steps.instances_to_renew)
             for one in there:
                 has_news |= one.key not in known
                 if one.key in lapsing:
-                    registries[name].let_lapse(one)
-                elif RULES_BY_STATE[situation.state].renews:
-                    registries[name].keep_registered(one)
-            renewed = {one.key for one in steps.instances_to_renew}
-            others = (
-                *situation.under_former_cluster_names.get(name, ()),
-                *situation.under_undeclared_cluster_names.get(name, ()),
-            )
-            for one in others:
-                if one.key in renewed:
-                    registries[name].keep_registered(one)
-                elif one.key not in known:
-                    registries[name].let_lapse(one)
+                    registry.let_lapse(one)
+                elif renews:
+                    kept.append(one)
+            registry.keep_registered(*kept)
+            known.update([one.key for one in steps.instances_to_renew])
+            for others in (situation.under_former_cluster_names, situation.under_undeclared_cluster_names):
+                for one in others.get(name, ()):
+                    if one.key not in known:
+                        registry.let_lapse(one)
         return has_news
 
     def _find_unblocked_syncers(self, decided: DecidedSituation, outcome: PlanOutcome) -> set[SyncerKey]:
         """Return the syncers that a deregistered instance may have kept from registering."""
+        is_deleted = decided.situation.state is SyncerState.DELETED
+        ended = () if is_deleted else decided.situation.terminating_ids
         names = {
             change.instance.application
             for change in outcome.done
-            if change.action is Action.DEREGISTER
-            and (
-                decided.situation.state is SyncerState.DELETED
-                or change.instance.instance_id not in decided.situation.terminating_ids
-            )
+            if change.action is Action.DEREGISTER and change.instance.instance_id not in ended
         }
         return {other for name in names for other in self._sources.syncers_of(name)}
 
@@ -496,7 +492,9 @@ class Reconciler:
             return self._failed_result(key, error, self._registries[name])
         return SyncerResult(
             decided.syncer_object,
-            self._reconcile_report(decided, PlanOutcome(), error),
+            self._reconcile_report(
+                decided, decided.registries.instances_of_owner(decided.situation.owner), PlanOutcome(), error
+            ),
             all_differences=decided.decision.home_differences,
             held_removals=decided.decision.brake_judgement.held_removals,
         )
@@ -508,11 +506,16 @@ class Reconciler:
         return SyncerResult(item, said, error=error)
 
     def _reconcile_report(
-        self, decided: DecidedSituation, outcome: PlanOutcome, error: RegistryError | None = None
+        self,
+        decided: DecidedSituation,
+        instances: Mapping[str, Sequence[Instance]],
+        outcome: PlanOutcome,
+        error: RegistryError | None = None,
     ) -> SyncerReport | None:
         """Return the report on a decision while or after it is carried out; None for a syncer that gets no
         report.
 
+        :param instances: what the syncer has at each registry by now.
         :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
         """
         item, situation, decision = decided.syncer_object, decided.situation, decided.decision
@@ -522,11 +525,10 @@ class Reconciler:
             return self._early_end_report(item, situation.refusal, decided.registries, error)
         if situation.syncer is None:  # it is being deleted
             return self._early_end_report(item, problem_of(error), decided.registries) if error else None
-        registry = decided.registries[situation.home_registry]
-        held = registry.known_instances(owner=situation.owner)
+        held = instances[situation.home_registry]
         if not RULES_BY_STATE[situation.state].takes_over_under_former_cluster_names:
-            held += situation.under_former_cluster_names.get(situation.home_registry, ())
-        condition = registry.condition()
+            held = [*held, *situation.under_former_cluster_names.get(situation.home_registry, ())]
+        condition = decided.registries[situation.home_registry].condition()
         if error is None and isinstance(condition, Failing) and condition.lasts:
             error = condition.error
         return build_report(

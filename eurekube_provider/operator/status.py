@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -177,10 +177,14 @@ def make_condition(
 
 @dataclass(frozen=True, slots=True)
 class _PendingStatus:
-    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``."""
+    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``.
+
+    :ivar urgent_fields: see :func:`_urgent_fields`.
+    """
 
     syncer: Mapping[str, Any]
     report: SyncerReport
+    urgent_fields: tuple[object, ...]
     write_deadline: float
 
 
@@ -202,11 +206,10 @@ class _KnownStatus:
     urgent_fields: tuple[object, ...] = ()
 
 
-def _urgent_fields(wanted: _PendingStatus) -> tuple[object, ...]:
+def _urgent_fields(syncer: Mapping[str, Any], report: SyncerReport) -> tuple[object, ...]:
     """Return what of a status is written soon when it changes: all but counts and wording."""
-    report = wanted.report
     return (
-        wanted.syncer["metadata"].get("generation"),
+        syncer["metadata"].get("generation"),
         report.is_ready,
         report.ready.reason,
         report.is_synced,
@@ -253,15 +256,17 @@ class StatusWriter:
 
     def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
         """Queue ``report`` for the syncer's status; it replaces an older one that was not written yet."""
-        key = key_of(syncer)
+        key, urgent_fields = key_of(syncer), _urgent_fields(syncer, report)
         with self._condition:
             before = self._wanted.get(key)
             write_deadline = (
                 before.write_deadline if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
             )
-            self._wanted[key] = _PendingStatus(syncer, report, write_deadline)
+            self._wanted[key] = _PendingStatus(syncer, report, urgent_fields, write_deadline)
             if self._is_overwritten(syncer):  # whatever the other writer changed is put right soon
                 self._known[key].urgent_fields = ()
+            elif before is not None and before.urgent_fields == urgent_fields:
+                return  # the turn of the older one is this one's
             if self._limiter.schedule_turn(key, self._write_allowed_at(key)):
                 self._condition.notify()
 
@@ -362,7 +367,7 @@ class StatusWriter:
     def _is_urgent(self, key: SyncerKey) -> bool:
         """Return whether more than counts changed since the last write. The caller holds the lock."""
         last = self._known.get(key)
-        return last is None or _urgent_fields(self._wanted[key]) != last.urgent_fields
+        return last is None or self._wanted[key].urgent_fields != last.urgent_fields
 
     def _write_allowed_at(self, key: SyncerKey) -> float:
         """Return when the pending status may be written. The caller holds the lock."""
@@ -376,7 +381,7 @@ class StatusWriter:
                 last.status, last.version = syncer.get("status") or {}, resource_version(syncer)
             status = syncer_status({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
             if not last.is_unsure and _equal_but_for_sync_time(status, last.status):
-                last.urgent_fields = _urgent_fields(wanted)
+                last.urgent_fields = wanted.urgent_fields
                 return
             last.sent = status
         try:
@@ -395,7 +400,7 @@ class StatusWriter:
         with self._condition:
             if self._known.get(key) is last:  # else it was forgotten meanwhile
                 last.status, last.version = status, max(resource_version(answer), last.version)
-                last.is_unsure, last.urgent_fields = False, _urgent_fields(wanted)
+                last.is_unsure, last.urgent_fields = False, wanted.urgent_fields
                 self._limiter.record_write(key, time.monotonic())
 
     def _retry_later(self, key: SyncerKey, wanted: _PendingStatus, seconds: float) -> None:
@@ -418,6 +423,9 @@ def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -
 _REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {SyncerCondition.PAUSED, SyncerCondition.WAITING_FOR_CALLERS}
 """Types of conditions on which no Event is recorded."""
 
+_EVENT_BY_ACTION = {Action.REGISTER: SyncerEvent.REGISTERED, Action.DEREGISTER: SyncerEvent.DEREGISTERED}
+"""The Events that count changes, by the kind of change."""
+
 
 class StatusPublisher:
     """The writer of results to statuses and Events; workers may share it, each with its own syncer."""
@@ -435,26 +443,21 @@ class StatusPublisher:
 
         :param seconds: how long it took.
         """
-        done = Counter(change.action for change in outcome.done)
         if outcome.done:
+            actions = [change.action for change in outcome.done]
             _log.info(
                 "updated Eureka for a syncer",
                 extra={
                     "syncer": "/".join(key_of(syncer)),
                     "application": report.application,
-                    **{str(action): done[action] for action in Action if done[action]},
+                    **{str(action): actions.count(action) for action in Action if action in actions},
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
-        for action, reason in (
-            (Action.REGISTER, SyncerEvent.REGISTERED),
-            (Action.DEREGISTER, SyncerEvent.DEREGISTERED),
-        ):
-            if done[action]:
-                verb = reason.lower()
-                self._events.record_instance_count(
-                    syncer, reason, done[action], f"of {report.application} {verb}"
-                )
+            for action, reason in _EVENT_BY_ACTION.items():
+                if action in actions:
+                    text = f"of {report.application} {reason.lower()}"
+                    self._events.record_instance_count(syncer, reason, actions.count(action), text)
         self.publish(syncer, report)
 
     def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:

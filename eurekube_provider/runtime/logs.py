@@ -46,6 +46,7 @@ def _log_uncaught(
         )
 
 
+_encode_json = json.JSONEncoder(default=str, ensure_ascii=False).encode
 _MULTILINE_FIELDS = frozenset({"plan", "said", "where"})
 
 
@@ -64,10 +65,11 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name.removeprefix("eurekube_provider."),
             "message": record.getMessage(),
         }
-        line |= {f"_{key}" if key in line else key: value for key, value in _extra_fields(record).items()}
+        for key, value in _extra_fields(record).items():
+            line[f"_{key}" if key in line else key] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return printable_json(json.dumps(line, default=str, ensure_ascii=False))
+        return printable_json(_encode_json(line))
 
 
 class TextFormatter(logging.Formatter):

@@ -85,14 +85,14 @@ class ZooKeeperRegistry:
         return UncachedReading({self._ensemble.url: {**wanted, **found}})
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
-        for change in plan.changes:
-            self.keep_registered(change.instance)
+        self.keep_registered(*(change.instance for change in plan.changes))
         return self._writer.apply(plan, owner)
 
-    def keep_registered(self, instance: Instance) -> None:
-        """Keep a registered instance: cancel a pending removal."""
+    def keep_registered(self, *instances: Instance) -> None:
+        """Keep registered instances: cancel pending removals."""
         with self._lock:
-            self._pending_removals.pop(instance.key, None)
+            for one in instances if self._pending_removals else ():
+                self._pending_removals.pop(one.key, None)
 
     def let_lapse(self, instance: Instance) -> None:
         """Remove an instance of this cluster as soon as the ensemble answers, since ZooKeeper lets no

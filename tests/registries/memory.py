@@ -160,10 +160,10 @@ class MemoryRegistry:
         self.keep_registered(want)
         return None
 
-    def keep_registered(self, instance: Instance) -> None:
-        """Renew an instance from now on, if this client leads."""
+    def keep_registered(self, *instances: Instance) -> None:
+        """Renew instances from now on, if this client leads."""
         if self._leads:
-            self._renewed.add(instance.key)
+            self._renewed.update(one.key for one in instances)
 
     def let_lapse(self, instance: Instance) -> None:
         """Stop renewing an instance."""

@@ -232,11 +232,9 @@ class Replica:
                 if not syncer["metadata"].get("deletionTimestamp"):
                     key = key_of(syncer)
                     there = registry.known_instances(owner=str(ClusterOwner(self._cluster.name, *key)))
-                    for instance in (
-                        *there,
-                        *instances_under_other_cluster_names(registry, self._cluster, key),
-                    ):
-                        registry.keep_registered(instance)
+                    registry.keep_registered(
+                        *there, *instances_under_other_cluster_names(registry, self._cluster, key)
+                    )
             self._rounds[f"look at {name}"] = (self._now + LOOK_SECONDS, partial(self._look, name))
             self._rounds[f"renewals of {name}"] = (self._now, partial(self._renew, name))
             for number in range(len(registry.peers.peers)):

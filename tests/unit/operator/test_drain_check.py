@@ -14,8 +14,8 @@ from eurekube_provider.operator import drain_check
 from eurekube_provider.operator.drain_check import (
     DrainCheck,
     PodDrainFinding,
-    first_and_last_pods_of_workloads,
     judge_pod_drain,
+    pods_of_workloads,
 )
 from lab.waiting import wait_until
 from tests.unit import held
@@ -143,7 +143,12 @@ def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
     ("one", "subject", "applies_to_whole_workload"),
     [
         (of_deployment("x", "abc"), "Deployment shop/rating", True),
-        (pod("a", ("ReplicaSet", "rating-abc")), "ReplicaSet shop/rating-abc", True),
+        (pod("a", ("ReplicaSet", "rating-abc")), "ReplicaSet shop/rating-abc", False),
+        (
+            pod("a", ("ReplicaSet", "rating-abc"), labels={"rollouts-pod-template-hash": "abc"}),
+            "ReplicaSet shop/rating-abc",
+            True,
+        ),
         (pod("rating-0", ("StatefulSet", "rating")), "StatefulSet shop/rating", False),
         (pod("a"), "Pod shop/a", False),
     ],
@@ -169,41 +174,43 @@ def test_min_ready_seconds_are_not_judged() -> None:
     assert judge_pod_drain(gated, 120).problem_sentence == ""
 
 
-def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
-    """The check samples each workload's first and last pod by number, then by address, without terminating
-    ones.
-    """
+def test_pods_are_told_apart_by_workload() -> None:
+    """Each workload's pods come by number, then by address, without terminating ones."""
     slices: list[Object] = [
         {"endpoints": [endpoint(9, "db-10"), endpoint(2, "db-2"), endpoint(3, "db-11", terminating=True)]},
         {"endpoints": [endpoint(4, "web-6b-z"), endpoint(5, "web-6b-c"), endpoint(6, "alone")]},
         {"endpoints": None},
     ]
-    assert first_and_last_pods_of_workloads(slices) == (
+    assert pods_of_workloads(slices) == (
         [
-            (("alone", "10.0.0.6"),) * 2,
-            (("db-2", "10.0.0.2"), ("db-10", "10.0.0.9")),
-            (("web-6b-c", "10.0.0.5"), ("web-6b-z", "10.0.0.4")),
+            [("alone", "10.0.0.6")],
+            [("db-2", "10.0.0.2"), ("db-10", "10.0.0.9")],
+            [("web-6b-c", "10.0.0.5"), ("web-6b-z", "10.0.0.4")],
         ],
         False,
     )
-    found = first_and_last_pods_of_workloads([{"endpoints": [endpoint(1), endpoint(2, "n", kind="Node")]}])
+    found = pods_of_workloads([{"endpoints": [endpoint(1), endpoint(2, "n", kind="Node")]}])
     assert found == ([], True)
 
 
 def test_many_workloads_are_sampled() -> None:
     """A hundred pods without owners behind one Service cause few requests."""
-    pods, _ = first_and_last_pods_of_workloads([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
+    pods, _ = pods_of_workloads([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
     assert len(pods) == drain_check.MOST_WORKLOADS_PER_SYNCER
 
 
 def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
     """A thousand pods of a ReplicaSet, or a change among them, cost no request beyond the first."""
     many = [of_deployment(f"{n:04}", "abc") for n in range(1000)]
-    world.has(*many)
-    assert world.looks() == ["rating-abc-0000"]
-    assert "Deployment shop/rating" in str(world.drains.problem_sentence(KEY))
     world.has(*many[:500])
+    assert world.looks() == ["rating-abc-0499"]
+    assert "Deployment shop/rating" in str(world.drains.problem_sentence(KEY))
+    world.has(*many[499:])
     assert world.looks() == []
+    world.has(*many[200:700])
+    assert world.looks() == []
+    world.has(*many[500:])  # it speaks for the others while it lives
+    assert world.looks() == ["rating-abc-0999"]
 
 
 def test_a_rollout_that_fixes_it_is_seen_to_its_end(world: World) -> None:
@@ -227,11 +234,11 @@ def test_a_stateful_set_is_read_at_both_ends(world: World) -> None:
     """
     both = [pod(f"db-{n}", ("StatefulSet", "db"), slept=20) for n in range(3)]
     world.has(*both)
-    assert world.looks() == ["db-0", "db-2"]
+    assert world.looks() == ["db-2", "db-0"]
     world.has(*(pod(f"db-{n}", ("StatefulSet", "db"), slept=120) for n in range(3)))
     for one in world.slices[0]["endpoints"]:
         one["addresses"] = [f"{one['addresses'][0]}0"]
-    assert world.looks() == ["db-0", "db-2"]
+    assert world.looks() == ["db-2", "db-0"]
     assert world.drains.problem_sentence(KEY) == ""
 
 
