@@ -645,12 +645,7 @@ class ClusterCache:
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
             self._terminating.update_from_slice(new)
-        self._index.update_slice(old, new)
-        names = {
-            (item["metadata"]["namespace"], service_name_of_slice(item) or "") for item in (old, new) if item
-        }
-        # A Service that is not there yet tells when it comes.
-        self._report_services(*(service for name in names if (service := self._index.service(*name))))
+        self._report_services(*self._index.update_slice(old, new))
 
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
         for key in self._nodes.users_of(None):
