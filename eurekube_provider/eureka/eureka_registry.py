@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from eurekube_provider.core.errors import RegistrySilent
-from eurekube_provider.core.identity import Cluster, cluster_part_of_id
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, cluster_part_of_id
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, InstanceKey
@@ -151,7 +151,8 @@ class EurekaRegistry:
         there = self.table.known_instances(owner, application)
         if not (owner or application):
             return there
-        return [one for one in there if not self._ownership.is_of_other_cluster_of_same_name(one)]
+        uid, is_of_other = self._ownership.cluster.uid, self._ownership.is_of_other_cluster_of_same_name
+        return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) == uid or not is_of_other(one)]
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
         """Return all known instances, see
