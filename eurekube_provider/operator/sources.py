@@ -56,6 +56,7 @@ from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import (
     Advertise,
     Mode,
+    OnTermination,
     Selector,
     Syncer,
     claimed_names,
@@ -680,6 +681,15 @@ class ClusterCache:
             map(endpoint_name, gone)
         ).isdisjoint(map(endpoint_name, endpoints_of(slices)))
 
+    def _removes_what_terminates(self, key: SyncerKey) -> bool:
+        """Return whether a syncer removes an instance when its endpoint begins to terminate, so that the
+        end of the endpoint is of no concern; else it takes it out of service until then.
+        """
+        syncer = self.parse_spec_or_none(self.syncers.get(*key))
+        if syncer is None or syncer.is_paused:
+            return False
+        return syncer.on_termination is OnTermination.DEREGISTER
+
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
         for key in self._nodes.users_of(None):
             self._report_nodes_changed(key)
@@ -725,7 +735,7 @@ class ClusterCache:
 
     def _report_services(self, *services: Object, can_wait: bool = False) -> None:
         for key in {key for service in services for key in self._selectors.keys_selecting(service)}:
-            if can_wait:
+            if can_wait and self._removes_what_terminates(key):
                 self._enqueue_within(key, ENDED_ENDPOINTS_DELAY_SECONDS)
             else:
                 self._concerned(key)

@@ -352,6 +352,16 @@ def test_what_began_to_terminate_before_may_end_unnoticed_for_a_moment(
     assert len(changes.changed) == 1
 
 
+@pytest.mark.parametrize("more", [{"onTermination": "OutOfService"}, {"paused": True}, {"mode": "none"}])
+def test_what_is_registered_until_its_end_waits_for_nothing(more: Object) -> None:
+    """The end of an endpoint concerns a syncer that has not removed its instance yet."""
+    changes = SourceChanges()
+    one = syncer("one", namespace="shop")
+    changes.syncer(None, {**one, "spec": {**one["spec"], **more}})
+    changes.service(None, service("rating", namespace="shop"))
+    assert changes.endpoint_slice(slice_of(STAYS, ENDED), slice_of(STAYS)) == [("team", "one")]
+
+
 @given(
     st.sampled_from(Mode),
     st.sampled_from([one for one in Advertise if one is not Advertise.HOST_PORT]),
