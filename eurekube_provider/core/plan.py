@@ -157,7 +157,7 @@ class Plan:
 
     def of(self, action: Action) -> tuple[Change, ...]:
         """Return the changes with this action, in order."""
-        return tuple(change for change in self.changes if change.action is action)
+        return tuple([change for change in self.changes if change.action is action])
 
     def describe(self) -> str:
         """Return a line for each change and refusal, and the totals; for people."""

@@ -150,8 +150,8 @@ class EurekaRegistry:
         there = self.table.known_instances(owner, application)
         if not (owner or application):
             return there
-        uids, is_other = (self._ownership.cluster.uid, None), self._ownership.is_of_other_cluster_of_same_name
-        return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) in uids or not is_other(one)]
+        uid, is_of_other = self._ownership.cluster.uid, self._ownership.is_of_other_cluster_of_same_name
+        return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) == uid or not is_of_other(one)]
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
         """Return all known instances, see

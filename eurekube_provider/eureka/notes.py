@@ -130,12 +130,11 @@ class WriteNotes:
         """
         versions = [one for one in seen if one is not None]
         have = newest(versions)
-        former = self.table.copy_record(order.key).former_owners
+        if have is None:
+            return
+        former = self.table.copy_record(order.key).former_owners if len(versions) > 1 else frozenset()
         for held in versions:
-            is_given_away = have is not None and (
-                held.owner in former or self.is_superseded_version(held, have)
-            )
-            if held is have or not is_given_away:
+            if held is have or not (held.owner in former or self.is_superseded_version(held, have)):
                 self.require_ownership(held, order)
 
 

@@ -130,54 +130,42 @@ class Writer:
         with self._lock:
             self._under_way += len(plan.changes)
         try:
-            return self._apply(
-                plan, owner, executor, lease_count, is_from_uncached_reads=is_from_uncached_reads
+            outcome = PlanOutcome()
+            many = len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES and self.peers.uses_batches(
+                max(lease_count, len(plan.changes))
             )
+            for action in Action:
+                if not (changes := plan.of(action)):
+                    continue
+                if action is Action.ENFORCE:
+                    failed = {failure.change.instance.key for failure in outcome.failures}
+                    changes = tuple(change for change in changes if change.instance.key not in failed)
+                if action is Action.DEREGISTER:
+                    before = (one.error for one in outcome.failures)
+                    strange = next((one for one in before if isinstance(one, RegistryUnreachable)), None)
+                    if strange is not None:
+                        return outcome + PlanOutcome.of(changes, [strange] * len(changes))
+                    outcome, changes = outcome.hold_back(changes)
+                if not changes:
+                    continue
+                orders = [ChangeOrder(change, owner) for change in changes]
+                if many and action in _BATCH_ACTIONS:
+                    errors = self.apply_in_batches(orders)
+                else:
+                    errors = self._apply_one_by_one(
+                        orders, executor, is_from_uncached_reads=is_from_uncached_reads
+                    )
+                outcome += PlanOutcome.of(changes, errors)
+                unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
+                if unreachable is not None and unreachable.status_code is None:
+                    settled = {id(change) for change in outcome.done}
+                    settled |= {id(failure.change) for failure in outcome.failures}
+                    rest = [change for change in plan.changes if id(change) not in settled]
+                    return outcome + PlanOutcome.of(rest, [unreachable] * len(rest))
+            return outcome
         finally:
             with self._lock:
                 self._under_way -= len(plan.changes)
-
-    def _apply(
-        self,
-        plan: Plan,
-        owner: str,
-        executor: Executor | None,
-        lease_count: int,
-        *,
-        is_from_uncached_reads: bool,
-    ) -> PlanOutcome:
-        outcome = PlanOutcome()
-        many = len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES and self.peers.uses_batches(
-            max(lease_count, len(plan.changes))
-        )
-        for action in Action:
-            changes = plan.of(action)
-            if action is Action.ENFORCE:
-                failed = {failure.change.instance.key for failure in outcome.failures}
-                changes = tuple(change for change in changes if change.instance.key not in failed)
-            if action is Action.DEREGISTER:
-                before = (one.error for one in outcome.failures)
-                strange = next((one for one in before if isinstance(one, RegistryUnreachable)), None)
-                if strange is not None:
-                    return outcome + PlanOutcome.of(changes, [strange] * len(changes))
-                outcome, changes = outcome.hold_back(changes)
-            if not changes:
-                continue
-            orders = [ChangeOrder(change, owner) for change in changes]
-            if many and action in _BATCH_ACTIONS:
-                errors = self.apply_in_batches(orders)
-            else:
-                errors = self._apply_one_by_one(
-                    orders, executor, is_from_uncached_reads=is_from_uncached_reads
-                )
-            outcome += PlanOutcome.of(changes, errors)
-            unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
-            if unreachable is not None and unreachable.status_code is None:
-                settled = {id(change) for change in outcome.done}
-                settled |= {id(failure.change) for failure in outcome.failures}
-                rest = [change for change in plan.changes if id(change) not in settled]
-                return outcome + PlanOutcome.of(rest, [unreachable] * len(rest))
-        return outcome
 
     def apply_in_batches(self, orders: Sequence[ChangeOrder]) -> list[ChangeError | None]:
         """Carry out changes in batches; return an error or None for each.

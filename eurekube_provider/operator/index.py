@@ -95,10 +95,15 @@ class ServiceIndex:
         if subject := new or old:
             self._services.put(key_of(subject), new)
 
-    def update_slice(self, old: Object | None, new: Object | None) -> None:
-        """Update the index for an EndpointSlice in the same way."""
-        if subject := new or old:
-            self._slices.put(key_of(subject), new)
+    def update_slice(self, old: Object | None, new: Object | None) -> list[Object]:
+        """Update the index for an EndpointSlice in the same way; return the Services that it belonged, or
+        belongs, to. One that is not there yet tells when it comes.
+        """
+        if (subject := new or old) is None:
+            return []
+        self._slices.put(key_of(subject), new)
+        names = {name for one in (old, new) if one is not None for name in _index_keys_of_slice(one)}
+        return [service for name in names if (service := self._services.get(name)) is not None]
 
     def services_and_slices(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """Return the Services that a selector matches, and their EndpointSlices."""
@@ -136,6 +141,6 @@ def _index_key_of_selector(selector: Selector) -> IndexKey:
     return ("label", selector.namespace, key, value)
 
 
-def _index_keys_of_slice(endpoint_slice: Object) -> list[IndexKey]:
+def _index_keys_of_slice(endpoint_slice: Object) -> list[tuple[str, str]]:
     service = service_name_of_slice(endpoint_slice)
     return [(endpoint_slice["metadata"]["namespace"], service)] if service else []

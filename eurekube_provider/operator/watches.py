@@ -23,11 +23,9 @@ from eurekube_provider.core.objects import (
     MIRROR_KIND,
     SERVICE_NAME_LABEL,
     SLICE_MANAGED_BY_LABEL,
-    is_managed_by_kubernetes,
     is_mirrored,
     is_terminating,
     key_of,
-    service_name_of_slice,
 )
 from eurekube_provider.core.text import MAX_METADATA_VALUE_LENGTH
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
@@ -100,16 +98,17 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     :param before: the object as it was kept before. An endpoint that did not change stays the same object: so
         the mapping finds out which ones did.
     """
-    service = service_name_of_slice(endpoint_slice)
+    written, is_from_eureka = endpoint_slice["metadata"].get("labels") or {}, is_mirrored(endpoint_slice)
     known = {one["addresses"][0]: one for one in before["endpoints"]} if before else {}
     endpoints = []
-    for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
+    for endpoint in () if is_from_eureka else endpoint_slice.get("endpoints") or ():
         kept = known.get(endpoint["addresses"][0])
         if kept is None or not _equals_trimmed(endpoint, kept):
             kept = _EndpointFields(endpoint).__dict__
         endpoints.append(kept)
+    service = None if is_from_eureka else written.get(SERVICE_NAME_LABEL)
     labels = {SERVICE_NAME_LABEL: service} if service else {}
-    if is_managed_by_kubernetes(endpoint_slice):
+    if written.get(SLICE_MANAGED_BY_LABEL) == KUBERNETES_SLICE_MANAGER:
         labels[SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
     return {
         "metadata": _named_metadata(endpoint_slice, labels=labels),
@@ -144,7 +143,7 @@ class _ReferenceFields:
 
 def _equals_trimmed(endpoint: Object, kept: Object) -> bool:
     """Return whether ``kept`` still equals an endpoint of the same address."""
-    target, known = endpoint.get("targetRef"), kept.get("targetRef")
+    target, known = endpoint.get("targetRef"), kept["targetRef"]
     if not target or not known:
         is_same = not target and not known
     else:
@@ -152,8 +151,8 @@ def _equals_trimmed(endpoint: Object, kept: Object) -> bool:
     return (
         is_same
         and kept["conditions"] == endpoint.get("conditions")
-        and kept.get("zone") == endpoint.get("zone")
-        and kept.get("nodeName") == endpoint.get("nodeName")
+        and kept["zone"] == endpoint.get("zone")
+        and kept["nodeName"] == endpoint.get("nodeName")
     )
 
 

@@ -54,7 +54,7 @@ class PlanExecutor:
         """
         if not plan.changes:
             return PlanOutcome()
-        if not self._may_share_requests(plan, owner) or not self._do_batches_reach_all(lease_count):
+        if not self._do_batches_reach_all(lease_count) or not self._may_share_requests(plan, owner):
             with self._without_sharing:
                 return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
         applications = frozenset(change.instance.application for change in plan.changes)
@@ -78,9 +78,12 @@ class PlanExecutor:
         status, which batches cannot do; or if it takes instances over, since a batch's reads would renew
         other owners' instances.
         """
-        is_small = len(plan.changes) < FEWEST_CHANGES_FOR_BATCHES and not plan.of(Action.SET_STATUS)
-        is_all_ours = not any(change.adopts for change in plan.changes)
-        return is_small and is_all_ours and self._writer.notes.has_instances(owner)
+        if len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES:
+            return False
+        for change in plan.changes:
+            if change.adopts or change.action is Action.SET_STATUS:
+                return False
+        return self._writer.notes.has_instances(owner)
 
     def _do_batches_reach_all(self, lease_count: int) -> bool:
         """Return whether batches are used, and each server has answered lately.
