@@ -641,8 +641,8 @@ class InstanceTable:
         *,
         is_removed: bool = False,
     ) -> None:
-        """Plan checks of every server; for an instance that may only come late, just where none is planned
-        yet.
+        """Plan checks of every server, the first soon. What was to be checked for a removal still is, unless
+        this is the next removal.
         """
         if not self._urls:
             return
@@ -652,14 +652,12 @@ class InstanceTable:
             is_removed=is_removed,
             former_owners=former_owners,
         )
-        planned = dict.fromkeys(self._urls, check)
-        if is_removed:
-            record.checks_by_url = planned
-            self._records_with_checks.pop(record.key, None)
-        else:
-            record.checks_by_url = {**planned, **(record.checks_by_url or {})}
-        if record.checks_by_url is not None:
-            self._records_with_checks[record.key] = record
+        before: dict[str, PlannedCheck] = {} if is_removed else record.checks_by_url or {}
+        record.checks_by_url = {
+            url: replace(before.get(url, check), due_at=check.due_at, checks_before=0) for url in self._urls
+        }
+        self._records_with_checks.pop(record.key, None)
+        self._records_with_checks[record.key] = record
         if len(self._records_with_checks) > MOST_PENDING_CHECKS:
             oldest = self._records_with_checks.pop(next(iter(self._records_with_checks)))
             oldest.checks_by_url = None

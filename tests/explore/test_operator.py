@@ -72,6 +72,7 @@ def test_single_faults(changed: Edit) -> None:
         "ready just before it goes",
         "scaled down, shown until it is gone",
         "a StatefulSet's pod is replaced, shown until it is gone",
+        "a StatefulSet's pod is replaced in one event, shown until it is gone",
     ],
 )
 def test_what_is_carried_out_late_is_undone(name: str) -> None:
@@ -85,6 +86,22 @@ def test_what_is_carried_out_late_is_undone(name: str) -> None:
             if what.startswith("POST eureka") or "/status" in what:
                 failure = tried(changed, {at: Fault.LATE}, setup)
                 assert not failure, failure
+
+
+@pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH])
+@pytest.mark.parametrize("fault", [Fault.LOST_BEFORE, Fault.LATE])
+def test_a_status_of_ours_that_one_server_keeps_does_not_stay_over_the_next_pod(
+    fault: Fault, mode: BatchMode
+) -> None:
+    """If one of two servers is not reached as our OUT_OF_SERVICE is taken off, it tells the other one of it
+    again, without our mark: the next pod of the name, which is there before the last one was seen to go,
+    comes into service all the same.
+    """
+    replaced = edit("a StatefulSet's pod is replaced in one event, shown until it is gone")
+    setup = Setup(2, mode=mode)
+    at, _ = _numbers(replaced, setup, "DELETE eureka-[12] .*/status")
+    failure = tried(replaced, {at: fault}, setup)
+    assert not failure, failure
 
 
 def test_the_end_of_one_syncer_takes_nothing_from_the_next() -> None:

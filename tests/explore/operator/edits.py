@@ -153,6 +153,15 @@ EDITS = (
         spec={"onTermination": "OutOfService"},
     ),
     Edit(
+        "a StatefulSet's pod is replaced in one event, shown until it is gone",
+        (
+            (0.0, _pod("a-2", terminating=True)),
+            (2.0, _several(_gone("a-2"), _pod("a-2", ready=False))),
+            (1.0, _pod("a-2")),
+        ),
+        spec={"onTermination": "OutOfService"},
+    ),
+    Edit(
         "a StatefulSet's pod is replaced at once, shown until it is gone",
         (
             (0.0, _pod("a-2", terminating=True)),

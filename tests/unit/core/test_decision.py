@@ -605,6 +605,7 @@ ROWS: dict[str, Row] = {
 }
 
 AS_ANOTHER = {
+    "a StatefulSet's pod is replaced in one event, shown until it is gone": BACK,
     "a StatefulSet's pod is replaced at once, shown until it is gone": BACK,
     "a StatefulSet's pod is replaced at once after a while, shown until it is gone": BACK,
     "gone and back, unobserved": "nothing changes",

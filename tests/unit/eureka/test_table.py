@@ -552,6 +552,31 @@ def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     )
 
 
+def test_checks_begin_again_with_each_status_of_ours() -> None:
+    """The first check after each status that the operator sets or clears is soon, whatever was planned for
+    the one before; a check for a removal remains one.
+    """
+    clock = Clock()
+    table = InstanceTable(clock, URLS)
+    table.note_override_change(RATING)
+    table.store_removal_and_plan_checks(ORDER)
+    clock.now += windows.REMOVAL_CHECKS_AFTER_SECONDS[0]
+    for url in URLS:
+        table.plan_next_checks(url, table.due_checks(url), windows.REMOVAL_CHECKS_AFTER_SECONDS)
+    table.note_override_change(RATING)
+    table.note_override_change(ORDER)
+    assert not table.due_checks(NEAR)
+    for seconds in (
+        windows.REMOVAL_CHECKS_AFTER_SECONDS[0],
+        windows.REMOVAL_CHECKS_AFTER_SECONDS[1] - windows.REMOVAL_CHECKS_AFTER_SECONDS[0],
+    ):
+        clock.now += seconds
+        for url in URLS:
+            due = table.due_checks(url)
+            assert [(look.instance, look.is_removed) for look in due] == [(RATING, False), (ORDER, True)]
+            table.plan_next_checks(url, due, windows.REMOVAL_CHECKS_AFTER_SECONDS)
+
+
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
     """A server counts as cut off when it lacks an instance for a while without a break."""
     clock = Clock()
