@@ -48,7 +48,6 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._again: dict[K, str] = {}
         self._due: dict[K, tuple[float, str]] = {}  # when, and in which group
-        self._due_unchanged: dict[K, tuple[float, str]] = {}  # the same for keys that are not added before
         self._later_number = 0
         self._failures: dict[K, int] = {}
         self._taken_at: OrderedDict[K, float] = OrderedDict()  # of the last REST_SECONDS
@@ -89,15 +88,7 @@ class WorkQueue(Generic[K]):
             due = time.monotonic() + delay_seconds
             self._move_delayed_key(key, group)
             if key not in self._due or due < self._due[key][0]:
-                self._schedule_key(key, due, group, self._due)
-
-    def add_within(self, key: K, seconds: float) -> None:
-        """Hand ``key`` out with its next change, at the latest after these seconds."""
-        group = self._group_of(key)
-        with self._lock:
-            waits = key in self._again or key in self._groups[group].waiting
-            if not waits and key not in self._due_unchanged:
-                self._schedule_key(key, time.monotonic() + seconds, group, self._due_unchanged)
+                self._schedule_key(key, due, group)
 
     def add_rested(self, key: K) -> None:
         """Hand ``key`` out as soon as a worker is free, at the earliest :data:`REST_SECONDS` after last time:
@@ -135,16 +126,11 @@ class WorkQueue(Generic[K]):
         with self._lock:
             while not self._closed:
                 now = time.monotonic()
-                while mine.later:
-                    due, _, later = mine.later[0]
-                    is_after = self._due.get(later) == (due, group)
-                    if is_after or self._due_unchanged.get(later) == (due, group):  # else another one counts
-                        if due > now:
-                            break
-                        if is_after:
-                            del self._due[later]
+                while mine.later and mine.later[0][0] <= now:
+                    due, _, later = heapq.heappop(mine.later)
+                    if self._due.get(later) == (due, group):  # else another one took its place
+                        del self._due[later]
                         self._add_locked(later, group)
-                    heapq.heappop(mine.later)
                 if mine.is_paused:
                     mine.condition.wait()
                     continue
@@ -217,10 +203,10 @@ class WorkQueue(Generic[K]):
         """Move a delayed key from another group to this group."""
         due, other = self._due.get(key, (0.0, group))
         if other != group:
-            self._schedule_key(key, due, group, self._due)
+            self._schedule_key(key, due, group)
 
-    def _schedule_key(self, key: K, due: float, group: str, due_by_key: dict[K, tuple[float, str]]) -> None:
-        due_by_key[key] = (due, group)
+    def _schedule_key(self, key: K, due: float, group: str) -> None:
+        self._due[key] = (due, group)
         self._later_number += 1
         mine = self._groups[group]
         heapq.heappush(mine.later, (due, self._later_number, key))
@@ -228,7 +214,6 @@ class WorkQueue(Generic[K]):
             mine.condition.notify()
 
     def _add_locked(self, key: K, group: str, *, is_change: bool = True) -> None:
-        self._due_unchanged.pop(key, None)
         if key in self._working:
             self._again[key] = group
             return

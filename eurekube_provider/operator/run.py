@@ -275,7 +275,6 @@ def _assemble_parts(
         queue.add_after,
         settings.advertise_from,
         statuses.forget,
-        queue.add_within,
     )
     derived = DerivedSyncerController(
         access, sources, partial(_record_refusal_event, events), waits=run_report is not None

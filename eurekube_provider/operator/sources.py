@@ -40,11 +40,8 @@ from eurekube_provider.core.mapping import (
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import (
     app_name_of_service,
-    endpoint_name,
-    endpoints_of,
     is_being_deleted,
     is_external_name,
-    is_terminating,
     key_of,
     pod_name_of_endpoint,
     resource_version,
@@ -56,7 +53,6 @@ from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import (
     Advertise,
     Mode,
-    OnTermination,
     Selector,
     Syncer,
     claimed_names,
@@ -107,11 +103,6 @@ _log = logging.getLogger(__name__)
 MOST_POD_READS_PER_MAPPING = 20
 """Most pods that one mapping asks the API server for; the next mapping asks for the rest."""
 
-ENDED_ENDPOINTS_DELAY_SECONDS = 2.0
-"""Most seconds for which a syncer of which only terminating endpoints are gone waits for its next change: it
-removed their instances when they began to terminate.
-"""
-
 NAMESPACE_SYNCER_DELAY_SECONDS = 1.0
 """Seconds for which changes of Services are gathered before their namespace's syncer is reconciled."""
 
@@ -127,8 +118,6 @@ class ClusterCache:
     :param is_overwritten: returns True if a syncer's status is not what its writer wrote last.
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
     :param enqueue_later: called with the key of a syncer to reconcile again, and the longest delay, seconds.
-    :param enqueue_within: the same, for a syncer that is not reconciled again if it is reconciled before; by
-        default its reconcile does not wait.
     :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     :param forget_status: called with the key of a syncer whose status is older than what its writer knows.
     :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
@@ -145,12 +134,10 @@ class ClusterCache:
         enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
         advertise_from: Collection[Advertise] = (),
         forget_status: Callable[[SyncerKey], None] = lambda _: None,
-        enqueue_within: Callable[[SyncerKey, float], None] | None = None,
     ) -> None:
         self._access = access
         self._concerned = concerned
         self.enqueue_later = enqueue_later
-        self._enqueue_within = enqueue_within or (lambda key, _: concerned(key))
         self._cluster = cluster
         self._followers: tuple[Callable[[Object], None], ...] = ()
         self._is_overwritten = is_overwritten
@@ -659,37 +646,7 @@ class ClusterCache:
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
             self._terminating.update_from_slice(new)
-        services = self._index.update_slice(old, new)
-        can_wait = old is not None and new is not None and self._lacks_only_ended(old, new)
-        self._report_services(*services, can_wait=can_wait)
-
-    def _lacks_only_ended(self, old: Object, new: Object) -> bool:
-        """Return whether an EndpointSlice only lacks terminating endpoints, which changes nothing that a
-        syncer wants: no other endpoint of such a pod may be registered from now on, and no slice is passed
-        over that was not before.
-        """
-        kept = set(map(id, new["endpoints"]))
-        gone = [one for one in old["endpoints"] if id(one) not in kept]
-        if (
-            not kept
-            or len(gone) + len(kept) != len(old["endpoints"])  # one is new, or has changed
-            or not all(map(is_terminating, gone))
-            or old != {**new, "endpoints": old["endpoints"]}
-        ):
-            return False
-        slices = self._index.slices_of(new["metadata"]["namespace"], service_name_of_slice(new) or "")
-        return all(one["addressType"] == new["addressType"] for one in slices) and set(
-            map(endpoint_name, gone)
-        ).isdisjoint(map(endpoint_name, endpoints_of(slices)))
-
-    def _removes_what_terminates(self, key: SyncerKey) -> bool:
-        """Return whether a syncer removes an instance when its endpoint begins to terminate, so that the
-        end of the endpoint is of no concern; else it takes it out of service until then.
-        """
-        syncer = self.parse_spec_or_none(self.syncers.get(*key))
-        if syncer is None or syncer.is_paused:
-            return False
-        return syncer.on_termination is OnTermination.DEREGISTER
+        self._report_services(*self._index.update_slice(old, new))
 
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
         for key in self._nodes.users_of(None):
@@ -734,12 +691,9 @@ class ClusterCache:
             if key in self._pods_on_hosts.users_of(namespace):
                 self._concerned(key)
 
-    def _report_services(self, *services: Object, can_wait: bool = False) -> None:
+    def _report_services(self, *services: Object) -> None:
         for key in {key for service in services for key in self._selectors.keys_selecting(service)}:
-            if can_wait and self._removes_what_terminates(key):
-                self._enqueue_within(key, ENDED_ENDPOINTS_DELAY_SECONDS)
-            else:
-                self._concerned(key)
+            self._concerned(key)
         for service in services:
             for follower in self._followers:
                 follower(service)

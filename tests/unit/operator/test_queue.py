@@ -103,28 +103,6 @@ def test_of_several_later_looks_the_earliest_is_kept() -> None:
     assert queue.get() == "a"
 
 
-def test_what_can_wait_comes_with_the_next_change() -> None:
-    """A key that can wait comes once with its next change, or alone at the end of its time, also if it is in
-    work meanwhile.
-    """
-    queue: WorkQueue[str] = WorkQueue()
-    for _ in range(2):
-        queue.add_within("a", 0.05)
-    queue.add("a")
-    queue.add_within("a", 0.05)
-    queue.add_after("end", 0.2)
-    assert queue.get() == "a"
-    queue.done("a")
-    assert queue.get() == "end"
-    started = time.monotonic()
-    queue.add("a")
-    assert queue.get() == "a"
-    queue.add_within("a", 0.05)
-    queue.done("a")
-    assert queue.get() == "a"
-    assert time.monotonic() - started >= 0.05
-
-
 def test_two_keys_that_add_each_other_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that others' work adds is handed out at once, and again only after a rest."""
     monkeypatch.setattr("eurekube_provider.operator.queue.REST_SECONDS", 0.3)

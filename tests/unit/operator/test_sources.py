@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, pod_instance_id
-from eurekube_provider.core.mapping import DesiredInstances, desired_instances
+from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
@@ -131,7 +131,6 @@ class SourceChanges:
 
     def __init__(self) -> None:
         self.concerned: list[tuple[str, str]] = []
-        self.waiting: list[tuple[str, str]] = []
         self.changed: list[Object] = []
         self.is_overwritten = False
         self.forgotten: list[tuple[str, str]] = []
@@ -142,7 +141,6 @@ class SourceChanges:
             self.concerned.append,
             lambda _: self.is_overwritten,
             forget_status=self.forgotten.append,
-            enqueue_within=lambda key, _: self.waiting.append(key),
         )
         self.sources.follow_services(self.changed.append)
 
@@ -153,11 +151,6 @@ class SourceChanges:
     def service(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         """Return the syncers that a change of a Service concerns."""
         return self._change(self.sources.services, old, new)
-
-    def endpoint_slice(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
-        """Return the syncers that a change of an EndpointSlice concerns at once."""
-        self.waiting.clear()
-        return self._change(self.sources.slices, old, new)
 
     def _change(self, kind: ReflectorGroup, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         (copy,) = kind.reflectors
@@ -299,98 +292,6 @@ def test_a_syncer_that_cannot_be_read_selects_nothing() -> None:
     broken: Object = {"metadata": {"namespace": "team", "name": "x", "uid": "u"}, "spec": {"mode": "pod"}}
     assert changes.syncer(None, broken) == [("team", "x")]
     assert changes.service(None, service("x")) == []
-
-
-def slice_of(*endpoints: Object, name: str = "rating-1") -> Object:
-    """Return an EndpointSlice of the Service ``rating``, which Kubernetes wrote."""
-    labels = {"kubernetes.io/service-name": "rating"}
-    return {
-        "metadata": {"namespace": "shop", "name": name, "labels": labels},
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": list(endpoints),
-    }
-
-
-def endpoint_of(pod: str, address: str, *, terminating: bool = False) -> Object:
-    """Return a pod's endpoint."""
-    conditions = {"ready": not terminating, "terminating": terminating}
-    target = {"kind": "Pod", "name": pod} if pod else None
-    return {"addresses": [address], "conditions": conditions, "targetRef": target}
-
-
-STAYS, ENDED = endpoint_of("a", "10.0.0.1"), endpoint_of("b", "10.0.0.2", terminating=True)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "others", "waits"),
-    [
-        ([STAYS, ENDED], [STAYS], [], True),
-        ([ENDED, STAYS], [STAYS], [], True),
-        ([STAYS, ENDED], [STAYS], [endpoint_of("b", "10.0.0.3")], False),
-        ([STAYS, ENDED, endpoint_of("b", "10.0.0.3")], [STAYS, endpoint_of("b", "10.0.0.3")], [], False),
-        ([STAYS, ENDED], [], [], False),
-        ([ENDED], [], [], False),
-        ([STAYS, ENDED], [STAYS, endpoint_of("c", "10.0.0.3")], [], False),
-        ([STAYS, ENDED], [endpoint_of("a", "10.0.0.1", terminating=True)], [], False),
-        ([STAYS, endpoint_of("c", "10.0.0.3")], [STAYS], [], False),
-        ([STAYS, endpoint_of("", "10.0.0.3", terminating=True)], [STAYS], [], True),
-    ],
-)
-def test_what_began_to_terminate_before_may_end_unnoticed_for_a_moment(
-    before: list[Object], after: list[Object], others: list[Object], *, waits: bool
-) -> None:
-    """A syncer of which only terminating endpoints are gone waits for its next change; a follower does
-    not.
-    """
-    changes = SourceChanges()
-    changes.syncer(None, syncer("one", namespace="shop"))
-    changes.service(None, service("rating", namespace="shop"))
-    changes.endpoint_slice(None, slice_of(*others, name="rating-2"))
-    at_once = changes.endpoint_slice(slice_of(*before), slice_of(*after))
-    assert (at_once, changes.waiting) == (([], [("team", "one")]) if waits else ([("team", "one")], []))
-    assert len(changes.changed) == 1
-
-
-@pytest.mark.parametrize("more", [{"onTermination": "OutOfService"}, {"paused": True}, {"mode": "none"}])
-def test_what_is_registered_until_its_end_waits_for_nothing(more: Object) -> None:
-    """The end of an endpoint concerns a syncer that has not removed its instance yet."""
-    changes = SourceChanges()
-    one = syncer("one", namespace="shop")
-    changes.syncer(None, {**one, "spec": {**one["spec"], **more}})
-    changes.service(None, service("rating", namespace="shop"))
-    assert changes.endpoint_slice(slice_of(STAYS, ENDED), slice_of(STAYS)) == [("team", "one")]
-
-
-@given(
-    st.sampled_from(Mode),
-    st.sampled_from([one for one in Advertise if one is not Advertise.HOST_PORT]),
-    strategies.services(st.just("rating")).filter(bool),
-    strategies.slices(st.just("rating")).filter(lambda those: bool(those and those[0]["endpoints"])),
-    st.sampled_from(["", "a", "gone"]),
-    st.integers(0, 4),
-)
-def test_what_waits_changes_nothing_that_is_wanted(
-    mode: Mode, advertise: Advertise, services: list[Object], slices: list[Object], pod: str, place: int
-) -> None:
-    """What a syncer wants of one Service is the same before and after a change that waits."""
-    changes = SourceChanges()
-    changes.syncer(None, syncer("one", namespace="shop"))
-    changes.service(None, services[0])
-    for one in slices[1:]:
-        changes.endpoint_slice(None, one)
-    after = trim_slice(slices[0])  # without the values that mean nothing and come anew each time
-    before = {**after, "endpoints": list(after["endpoints"])}
-    before["endpoints"].insert(place, endpoint_of(pod, "10.0.0.9", terminating=True))
-    found = Syncer("team", "one", mode, Selector("shop", "rating"), "rating", advertise=advertise)
-
-    def wanted_after(old: Object | None, new: Object) -> DesiredInstances:
-        changes.endpoint_slice(old, new)
-        there = changes.sources.slices_of_service("shop", "rating")
-        return replace(desired_instances(found, services[:1], there, CLUSTER), terminating_ids=frozenset())
-
-    wanted_before, wanted = wanted_after(None, before), wanted_after(before, after)
-    assert wanted == wanted_before or not changes.waiting
 
 
 class Counting(dict[str, Any]):
