@@ -108,8 +108,9 @@ def run_contestants(
                 )
                 if name == "ours":
                     field.create_syncer(name, f"{name}-{service}")
+        # Each watches its own namespace, so that none works in another one's turn.
         begun = [
-            (running.enter_context(field.start_operator()), "operator is ready"),
+            (running.enter_context(field.start_operator(WATCH_NAMESPACE="ours")), "operator is ready"),
             (
                 running.enter_context(field.start_kopf("kopf_bridge.py", "kopf")),
                 "Initial authentication has finished",
