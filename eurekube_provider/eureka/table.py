@@ -481,13 +481,12 @@ class InstanceTable:
 
     def known_instances(self, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all."""
-        name = application.upper()
+        if owner:
+            owned, name = self.instances_of_owner(owner), application.upper()
+            return [one for one in owned if one.application == name] if name else owned
+        if application:
+            return self.instances_of_application(application)
         with self._lock:
-            if owner:
-                owned = self._by_owner.get(owner, {}).values()
-                return [one for one in owned if one.application == name] if name else list(owned)
-            if name:
-                return list(self._by_application.get(name, {}).values())
             return [record.instance for record in self._records.values() if record.instance is not None]
 
     def instances_of_application(self, name: str) -> list[Instance]:

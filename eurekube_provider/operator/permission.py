@@ -170,10 +170,9 @@ class Permissions:
         :param own_instance_ids: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
-        own = syncer.owner(self._cluster)
         others = frozenset(self._names_that_no_service_has(syncer))
         for name in sorted(syncer.names):
-            owners = self._registries[syncer.eureka].owners(lookup_name=name) - {own}
+            owners = self._registries[syncer.eureka].owners(lookup_name=name)
             strangers = self._describe_other_users_of_name(syncer, name, owners, unowned, own_instance_ids)
             if not strangers and name not in others:
                 continue  # as nearly all are

@@ -23,9 +23,11 @@ from eurekube_provider.core.objects import (
     MIRROR_KIND,
     SERVICE_NAME_LABEL,
     SLICE_MANAGED_BY_LABEL,
+    is_managed_by_kubernetes,
     is_mirrored,
     is_terminating,
     key_of,
+    service_name_of_slice,
 )
 from eurekube_provider.core.text import MAX_METADATA_VALUE_LENGTH
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
@@ -98,17 +100,16 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     :param before: the object as it was kept before. An endpoint that did not change stays the same object: so
         the mapping finds out which ones did.
     """
-    written, is_from_eureka = endpoint_slice["metadata"].get("labels") or {}, is_mirrored(endpoint_slice)
+    service = service_name_of_slice(endpoint_slice)
     known = {one["addresses"][0]: one for one in before["endpoints"]} if before else {}
     endpoints = []
-    for endpoint in () if is_from_eureka else endpoint_slice.get("endpoints") or ():
+    for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
         kept = known.get(endpoint["addresses"][0])
         if kept is None or not _equals_trimmed(endpoint, kept):
             kept = _EndpointFields(endpoint).__dict__
         endpoints.append(kept)
-    service = None if is_from_eureka else written.get(SERVICE_NAME_LABEL)
     labels = {SERVICE_NAME_LABEL: service} if service else {}
-    if written.get(SLICE_MANAGED_BY_LABEL) == KUBERNETES_SLICE_MANAGER:
+    if is_managed_by_kubernetes(endpoint_slice):
         labels[SLICE_MANAGED_BY_LABEL] = KUBERNETES_SLICE_MANAGER
     return {
         "metadata": _named_metadata(endpoint_slice, labels=labels),
