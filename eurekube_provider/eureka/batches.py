@@ -48,7 +48,12 @@ _BATCH_REMOVAL_ATTEMPTS = 3
 
 
 def read_and_renew_at(
-    peers: Peers, peer: Peer, instances: Sequence[Instance], known: Sequence[Instance] = ()
+    peers: Peers,
+    peer: Peer,
+    instances: Sequence[Instance],
+    known: Sequence[Instance] = (),
+    *,
+    may_wait: bool = False,
 ) -> dict[InstanceKey, Instance | None]:
     """Read many instances from one server as it holds them now, past its caches, which also renews them.
 
@@ -57,12 +62,13 @@ def read_and_renew_at(
 
     :param known: those of ``instances`` of which only the version is read, so that the server need not write
         them out: what is there in this version is returned as it is here, whatever status a person set.
+    :param may_wait: see :meth:`.SharedBatches.send`.
     """
     held: dict[InstanceKey, Instance | None] = {}
     versions = {one.key for one in known} if peers.tells_versions(peer) else frozenset[InstanceKey]()
     unclear: list[Instance] = []
     for chunk in batch.chunks(instances):
-        answers = peers.send_batch(peer, partial(_read_items, chunk, versions), len(chunk))
+        answers = peers.send_batch(peer, partial(_read_items, chunk, versions), len(chunk), may_wait=may_wait)
         for instance, answer in zip(chunk, answers, strict=True):
             if answer.instance is not None:
                 peers.note_version_told(peer)
@@ -88,14 +94,16 @@ def _read_items(instances: Iterable[Instance], versions: Set[InstanceKey] = froz
 
 
 def read_and_renew_everywhere(
-    peers: Peers, instances: Sequence[Instance], known: Sequence[Instance] = ()
+    peers: Peers, instances: Sequence[Instance], known: Sequence[Instance] = (), *, may_wait: bool = False
 ) -> UncachedReads:
     """Read and renew many instances on every server; see :func:`read_and_renew_at`.
 
     :raises RegistryError: no server answered.
     """
     return UncachedReads(
-        *peers.ask_all_or_raise(lambda peer: read_and_renew_at(peers, peer, instances, known))
+        *peers.ask_all_or_raise(
+            lambda peer: read_and_renew_at(peers, peer, instances, known, may_wait=may_wait)
+        )
     )
 
 
@@ -128,7 +136,9 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     known = [
         one.change.instance for one in leaving if one.change.instance.last_dirty_timestamp_ms is not None
     ]
-    reads = read_and_renew_everywhere(peers, read, known) if read else UncachedReads({}, {})
+    reads = UncachedReads({}, {})
+    if read:
+        reads = read_and_renew_everywhere(peers, read, known, may_wait=not wanted)
     held = {order.key: reads.newest(order.key) for order in orders}
     failures = _ownership_conflicts(notes, wanted, held)
     for order in leaving:

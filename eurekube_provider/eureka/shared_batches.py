@@ -1,16 +1,18 @@
 """Batches to one server, shared by the threads that write to it.
 
 Items that come while :data:`MOST_REQUESTS_UNDER_WAY` requests are under way are sent together in the next
-one, in the order in which they came. So a removal is read in one request and sent in a later one, and both
-carry other threads' items; nobody waits longer than for a request that is under way, and not long for a slow
-one.
+one, in the order in which they came; nobody waits longer than for a request that is under way, and not long
+for a slow one. Reads before removals also wait, for a moment, for a request that goes anyway, as long as
+requests follow each other so closely: under load nearly all of them cost no request of their own.
 
 Items are made when their request is sent: what waited for a frozen server may be undone by then.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,11 @@ Of several servers a distant one would else count as silent: it is waited for ha
 another one has answered (:data:`.windows.SERVER_GRACE_SECONDS`), and the wait is a part of that.
 """
 
+LONGEST_READ_WAIT_SECONDS = 0.01
+"""The longest time, in seconds, that the reads before removals wait for a request that goes anyway: most of
+the time between two changes while 100 a second are written. They do not wait if none went within that time.
+"""
+
 MOST_SHARED_ITEMS = 50
 """The most items that are sent together with others; more get a request of their own at once, which then
 costs little for each item.
@@ -45,6 +52,7 @@ class _ThreadItems:
     """The items of one thread, and the answers to them.
 
     :ivar most_items: the most items that ``make_items`` returns.
+    :ivar may_wait: True if they wait for others' items although they could be sent.
     :ivar wake_up: set when the items were answered, or when the thread must send ``together``.
     :ivar together: the items that this thread sends in one request, its own first; empty where another one
         sends them.
@@ -54,6 +62,7 @@ class _ThreadItems:
 
     make_items: MakeItems
     most_items: int
+    may_wait: bool
     wake_up: threading.Event
     together: Sequence[_ThreadItems] = ()
     answers: Sequence[ItemResponse] = ()
@@ -68,30 +77,34 @@ class SharedBatches:
         self._peer = peer
         self._lock = threading.Lock()
         self._under_way = 0
+        self._sent_at = -math.inf
         self.waiting: deque[_ThreadItems] = deque()
 
-    def send(self, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
+    def send(
+        self, make_items: MakeItems, most_items: int, *, may_wait: bool = False
+    ) -> Sequence[ItemResponse]:
         """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.send_batch`.
 
         :param make_items: called once for each time that the items are sent, perhaps on another thread.
         :param most_items: the most items that it returns.
+        :param may_wait: True for the reads before removals.
         :returns: an answer for each item that ``make_items`` returned last, in their order.
         """
         if most_items > MOST_SHARED_ITEMS:
             return self._send(make_items())
-        mine = _ThreadItems(make_items, most_items, threading.Event())
+        mine = _ThreadItems(make_items, most_items, may_wait, threading.Event())
         with self._lock:
-            if self._under_way < MOST_REQUESTS_UNDER_WAY:
-                self._under_way += 1
-                mine.together = [mine]
-            else:
+            waits = may_wait and time.monotonic() - self._sent_at < LONGEST_READ_WAIT_SECONDS
+            if waits or self._under_way >= MOST_REQUESTS_UNDER_WAY:
                 self.waiting.append(mine)
-        while not mine.together and not mine.wake_up.wait(LONGEST_WAIT_SECONDS):
+            else:
+                self._take_with_waiting(mine)
+        longest_seconds = LONGEST_READ_WAIT_SECONDS if may_wait else LONGEST_WAIT_SECONDS
+        while not mine.together and not mine.wake_up.wait(longest_seconds):
             with self._lock:
                 if mine in self.waiting:
                     self.waiting.remove(mine)
-                    self._under_way += 1
-                    mine.together = [mine, *self._take_waiting(MOST_ITEMS_PER_BATCH - most_items)]
+                    self._take_with_waiting(mine)
         if mine.together:
             self._send_together(mine.together)
         if isinstance(mine.error, RegistryRejected | LeadershipLost) and mine.is_shared:
@@ -121,7 +134,8 @@ class SharedBatches:
             for part, _ in made:
                 part.error = error
         with self._lock:
-            following = self._take_waiting()
+            is_due = any(not one.may_wait for one in self.waiting)
+            following = self._take_waiting() if is_due else []
             self._under_way -= not following
         if following:
             following[0].together = following
@@ -130,8 +144,14 @@ class SharedBatches:
             part.is_shared = len(parts) > 1
             part.wake_up.set()
 
+    def _take_with_waiting(self, mine: _ThreadItems) -> None:
+        """Have a thread send its items with those that wait; the lock must be held."""
+        self._under_way += 1
+        mine.together = [mine, *self._take_waiting(MOST_ITEMS_PER_BATCH - mine.most_items)]
+
     def _take_waiting(self, room: int = MOST_ITEMS_PER_BATCH) -> list[_ThreadItems]:
         """Take waiting items, the first first, at most ``room`` of them; the lock must be held."""
+        self._sent_at = time.monotonic()
         taken = list[_ThreadItems]()
         while self.waiting and self.waiting[0].most_items <= room:
             taken.append(self.waiting.popleft())
