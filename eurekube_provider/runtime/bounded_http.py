@@ -42,6 +42,11 @@ former one goes on answering. Eureka's Java client connects again after 20 minut
 # No more lines than http.client takes, none of which continues the one before, and only characters of ASCII.
 _PLAIN_HEAD = re.compile(rb"HTTP/1\.1 ([2-5]\d\d)( [\t -~]*)?\r\n((?:[!-9;-~]+:[\t -~]*\r\n){0,99})\r\n")
 _PLAIN_HEADER = re.compile(r"(.*?):[ \t]*(.*)\r\n")
+_PLAIN_REQUEST_LINES = re.compile(
+    r"(?:GET|POST|PUT|PATCH|DELETE) /[!-~]* HTTP/1\.1\r\n"
+    r"Host: [-.0-9A-Za-z]+(?::[0-9]+)?\r\n(?:[!-9;-~]+: [\t -~]*\r\n)+"
+)
+_HEADERS_OF_URLLIB3 = frozenset(("host", "content-length", "transfer-encoding"))
 
 
 class AnswerTooSlow(Exception):
@@ -172,8 +177,31 @@ class _BoundedResponse(FinalResponse):
             raise AnswerTooLarge from None
 
 
+def plain_request(
+    method: str, url: str, host: str, headers: Mapping[str, str], body: str | bytes | None
+) -> bytes:
+    """Return a request as urllib3 sends it, which takes several times as long; empty for one whose head is
+    not plain.
+
+    :param host: with the port, unless that is the scheme's.
+    """
+    names = frozenset(map(str.lower, headers))
+    if "user-agent" not in names or not _HEADERS_OF_URLLIB3.isdisjoint(names):
+        return b""
+    text = body.encode() if isinstance(body, str) else body
+    lines = [f"{method} {url} HTTP/1.1", f"Host: {host}"]
+    if "accept-encoding" not in names:
+        lines.append("Accept-Encoding: identity")
+    if text is not None or method not in ("GET", "DELETE"):
+        lines.append(f"Content-Length: {len(text or b'')}")
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join([*lines, ""])
+    is_plain = _PLAIN_REQUEST_LINES.fullmatch(head) and head.count("\n") == len(lines)
+    return b"%b\r\n%b" % (head.encode(), text or b"") if is_plain else b""
+
+
 class BoundedConnection(urllib3.connection.HTTPConnection):
-    """A connection whose answers have a deadline and a bound. It sends a request's head and body in one
+    """A connection whose answers have a deadline and a bound. It sends a plain request's head and body in one
     piece, so that the server wakes up once for it. It connects again after
     :data:`LONGEST_CONNECTION_SECONDS`, unless that fails, as while no name can be resolved.
 
@@ -181,8 +209,8 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
     """
 
     most_bytes: ClassVar[int]
-    _is_answer_bounded = True
-    _collected: list[bytes] | None = None
+    _is_answer_bounded = _is_answer_decoded = True
+    _plain_method = ""  # of the last request, if it was plain
     _connected_at = 0.0
 
     def connect(self) -> None:
@@ -201,28 +229,52 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         if former is not None:
             former.close()
 
-    def request(self, *arguments: Any, preload_content: bool = True, **options: Any) -> None:
-        """Send one request, and note if its answer is bounded: one that is read piece by piece is not."""
-        self._is_answer_bounded = preload_content
+    def request(  # type: ignore[override]
+        self,
+        method: str,
+        url: str,
+        body: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        preload_content: bool = True,
+        decode_content: bool = True,
+        **options: Any,
+    ) -> None:
+        """Send one request, and note how its answer is read: one that is read piece by piece has no bound."""
+        self._is_answer_bounded, self._is_answer_decoded = preload_content, decode_content
         if self.sock is not None and time.monotonic() - self._connected_at >= LONGEST_CONNECTION_SECONDS:
             self._connect_again()
-        held = self._collected = []
-        try:
-            super().request(*arguments, preload_content=preload_content, **options)
-        finally:
-            self._collected = None
-        super().send(b"".join(held))
+        host = self.host if self.port == self.default_port else f"{self.host}:{self.port}"
+        is_direct = preload_content and self.proxy is None
+        plain = plain_request(method, url, host, headers or {}, body) if is_direct else b""
+        self._plain_method = method if plain else ""
+        if not plain:
+            options |= {"preload_content": preload_content, "decode_content": decode_content}
+            super().request(method, url, body, headers, **options)
+            return
+        if self.sock is not None:
+            self.sock.settimeout(self.timeout)
+        self.send(plain)
 
-    def putheader(self, header: Any, *values: Any) -> None:
-        """Add a header, without urllib3's check for a header to be skipped, which is never used here."""
-        http.client.HTTPConnection.putheader(self, header, *values)
-
-    def send(self, data: Any) -> None:
-        """Collect data of a request, and send other data, such as to a proxy, at once."""
-        if self._collected is None:
-            super().send(data)
-        else:
-            self._collected.append(data)
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
+        """Read the answer; that to a plain request at once, without urllib3's layers."""
+        if not self._plain_method:
+            return super().getresponse()
+        self.sock.settimeout(self.timeout)
+        with self.response_class(self.sock, method=self._plain_method) as answer:
+            answer.begin()
+            body = answer.read()
+        if answer.will_close:
+            self.close()
+        is_final = bool(body) and not self._is_answer_decoded  # urllib3 takes empty bytes for none
+        return urllib3.HTTPResponse(
+            body if is_final else io.BytesIO(body),
+            urllib3.HTTPHeaderDict(answer.headers.items()),
+            answer.status,
+            reason=answer.reason,
+            preload_content=not is_final,
+            decode_content=self._is_answer_decoded,
+        )
 
     def response_class(  # type: ignore[override]
         self,

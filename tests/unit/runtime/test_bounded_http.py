@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import io
+import itertools
 import socket
 import threading
 import time
@@ -29,6 +30,7 @@ from eurekube_provider.runtime.bounded_http import (
     AnswerTooSlow,
     FinalResponse,
     bounded_pool_classes,
+    plain_request,
 )
 
 SECONDS = 0.3
@@ -455,3 +457,96 @@ def test_lines_and_pairs_of_lines_are_read_as_pythons_http_client_reads_them() -
         "HTTP/1.1 200 OK\r\n" + "".join(f"X-{n}: a\r\n" for n in range(count)) for count in range(97, 102)
     ]
     assert [one for one in many if not is_read_alike(f"{one}\r\n")] == []
+
+
+class Recorded(urllib3.connection.HTTPConnection):
+    """A connection of urllib3 that records the bytes it would send."""
+
+    sent = b""
+
+    def connect(self) -> None:
+        self.sock = self
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
+
+def sent_by_urllib3(connection: Recorded, *request: Any) -> bytes:
+    """Return the bytes that urllib3 sends for a request; none for one that it refuses."""
+    with suppress(ValueError, http.client.HTTPException):
+        connection.request(*request)
+        return connection.sent
+    return b""
+
+
+GIVEN_HEADERS: list[dict[str, str]] = [
+    {"User-Agent": "x"},
+    {"User-Agent": "x", "Accept-Encoding": "gzip", "Accept": "", "Authorization": "Bearer \t a: b"},
+    {"user-agent": "x", "accept-encoding": "gzip"},
+    {"Accept": "x"},
+    *({"User-Agent": f"x{end}Y: z"} for end in ("\r\n", "\n", "\r", "\x0b", "\x1c", "\r\n ", "\xe4", "\x7f")),
+    *(
+        {"User-Agent": "x", name: "1"}
+        for name in ("Host", "content-Length", "Transfer-encoding", "", "A:", "A\n")
+    ),
+]
+
+
+def test_a_plain_request_is_sent_as_urllib3_sends_it() -> None:
+    """Whatever is asked for of whom, with which headers and body; nothing that urllib3 refuses is plain."""
+    plain, other = 0, 0
+    hosts = [("a", 80), ("a.b-c", 8761), ("10.0.0.1", 443), ("::1", 80), ("\xe9.de", 80), ("a_b", 80)]
+    urls = ["/", "/apps/A/b:1?c=%2F", "/a b", "/\r\nX: y", "/\xe4", "http://b/", ""]
+    for (host, port), url, headers in itertools.product(hosts, urls, GIVEN_HEADERS):
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "get"):
+            for body in (None, "", b"", b"a\r\n\r\n\xff", "\xe9"):
+                connection = Recorded(host, port)
+                where = host if port == connection.default_port else f"{host}:{port}"
+                found = plain_request(method, url, where, headers, body)
+                plain, other = plain + bool(found), other + (not found)
+                assert found in (b"", sent_by_urllib3(connection, method, url, body, headers))
+    assert plain >= 3 * 2 * 3 * 5 * 5
+    assert other > plain
+
+
+@pytest.mark.parametrize("end", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("decodes", [True, False])
+def test_the_answer_to_a_plain_request_is_whole(end: str, decodes: bool) -> None:
+    """Its body is decompressed only where that is asked for, the head and the body of a request come in one
+    piece, and a connection that the server keeps is used again.
+    """
+    packed, arrived, used = gzip.compress(b"abc"), list[bytes](), set[socket.socket]()
+    head = f"HTTP/1.1 201 Made\r\nContent-Encoding: gzip\r\n{end}Content-Length: {len(packed)}\r\n\r\n"
+
+    def attend(connection: socket.socket) -> None:
+        while data := connection.recv(65536):
+            arrived.append(data)
+            used.add(connection)
+            connection.sendall(head.encode() + packed)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=attend, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        with bounded_pool_classes(1000)["http"]("127.0.0.1", listener.getsockname()[1]) as pool:
+            for _ in range(2):
+                answer = pool.urlopen(
+                    "POST",
+                    "/",
+                    "abc",
+                    {"User-Agent": "x"},
+                    retries=False,
+                    decode_content=decodes,
+                    timeout=9.0,
+                )
+                assert (answer.status, answer.reason, answer.data) == (
+                    201,
+                    "Made",
+                    b"abc" if decodes else packed,
+                )
+                assert answer.headers["content-encoding"] == "gzip"
+    assert [one.endswith(b"Content-Length: 3\r\nUser-Agent: x\r\n\r\nabc") for one in arrived] == [True] * 2
+    assert len(used) == (2 if end else 1)
