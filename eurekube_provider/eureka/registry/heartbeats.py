@@ -436,17 +436,17 @@ class HeartbeatSender:
     def _process_failure(self, entries: list[RenewedInstance], error: Exception) -> None:
         state = self._state
         with state.lock:
-            for entry in entries:
-                entry.in_flight -= 1
-                key = entry.instance.key
-                if self.peer is None and isinstance(error, RegistryError) and _is_refusal(error.status_code):
-                    entry.refused_since = {self: boot_clock_seconds(), **(entry.refused_since or {})}
-                if state.entries.get(key) is entry:
-                    self.pending.setdefault(key, boot_clock_seconds())
-            state.failed += len(entries)
             is_news = not self._failing_since
             if is_news:
                 self._failing_since, self._is_answer_noted = boot_clock_seconds(), False
+            for entry in entries:
+                entry.in_flight -= 1
+                key = entry.instance.key
+                if self.peer is None:  # all have waited since then, whichever the probe was for
+                    entry.refused_since = {self: self._failing_since, **(entry.refused_since or {})}
+                if state.entries.get(key) is entry:
+                    self.pending.setdefault(key, boot_clock_seconds())
+            state.failed += len(entries)
             # What was under way with a probe tells nothing more.
             if self._end_own_probe() or not self._retry_seconds:
                 self._retry_seconds = min(
