@@ -127,7 +127,13 @@ class ConditionInput:
     def summary(self) -> str:
         """Sentence that counts the desired instances, for a syncer without a fault."""
         down = self.desired_count - self.up_count
-        waits = f", {down} not ready" if down > 0 else ""
+        out = (
+            [one for one in self.eureka_instances if one.status is Status.OUT_OF_SERVICE] if down > 0 else []
+        )
+        wanted = {one.key for one in self.desired.instances} if out else ()
+        taken = sum(one.key in wanted and not one.is_leaving for one in out)  # by a person
+        waits = f", {taken} taken out of service" if taken else ""
+        waits += f", {down - taken} not ready" if down > taken else ""
         return f"{format_count(self.desired_count)} of {self.application} in Eureka{waits}"
 
     @property

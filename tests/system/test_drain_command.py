@@ -82,7 +82,8 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
 
     wait_for(is_kept, "the operator's next change of the drained one", 60.0)
     wait_for(lambda: "3 instances" in message(cluster, namespace, app), "a third instance", 60.0)
-    wait_for(lambda: "1 not ready" in message(cluster, namespace, app), "the operator to show it", 60.0)
+    shown = "1 taken out of service"
+    wait_for(lambda: shown in message(cluster, namespace, app), "the operator to show it", 60.0)
     statuses = addresses(eureka, app)
     assert statuses.pop(one.ip_address) == "OUT_OF_SERVICE"
     assert list(statuses.values()) == ["UP", "UP"]

@@ -11,14 +11,18 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Protocol
 
-from eurekube_provider.core.errors import RegistryError, RegistryRejected
+from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.batches import register_copies_at
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.rules import is_owned_by_stack, may_copy_between_servers
+from eurekube_provider.eureka.uncached_reads import read_instances
 from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ MOST_REFUSALS_LOGGED = 10
 """
 
 _RENEWED_STATUS_CODES = (200, 409)
+_JUDGED_STATUS_CODES = (*_RENEWED_STATUS_CODES, 404)
 
 
 class HeartbeatListener(Protocol):
@@ -56,7 +61,9 @@ class RenewedInstance:
     :ivar due: the tick of the next renewal.
     :ivar in_flight: the number of renewals that are under way.
     :ivar turn: the number of renewals so far.
-    :ivar is_refused: True if the last plain renewal was refused.
+    :ivar is_refused: True if the last renewal was refused.
+    :ivar refused_since: by sender, since when its renewals are refused, or when it was last registered
+        instead.
     """
 
     instance: Instance
@@ -65,6 +72,7 @@ class RenewedInstance:
     in_flight: int = 0
     turn: int = 0
     is_refused: bool = False
+    refused_since: dict[HeartbeatSender, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,7 @@ class HeartbeatSender:
         self._named: deque[float] = deque(maxlen=MOST_REFUSALS_LOGGED)
         self._retry_seconds = 0.0
         self._failing_since = 0.0
+        self._accepted_at = 0.0
         self._is_answer_noted = True  # since it began to fail
         self._retries_now = False
 
@@ -168,13 +177,11 @@ class HeartbeatSender:
         while (taken := self._take_queued(batch_size)) is not None:
             try:
                 found = self._send_renewals(taken)
-            except RegistryRejected as error:
-                if self.peer is None and error.status_code is not None:
+            except RegistryError as error:
+                if self._is_refusal_of_instance(taken, error):
                     self._process_refusal(taken, error)
                 else:
                     self._process_failure(taken, error)
-            except RegistryError as error:
-                self._process_failure(taken, error)
             except Exception as error:  # noqa: BLE001 - the sender must go on
                 _log.exception("failed to renew instances: unexpected error, retrying")
                 self._process_failure(taken, error)
@@ -221,11 +228,69 @@ class HeartbeatSender:
 
     def _send_renewals(self, entries: list[RenewedInstance]) -> list[batch.ItemResponse]:
         if self.peer is not None:
-            return self.peer.send_batch([batch.heartbeat_item(entry.instance) for entry in entries])
+            answers = self.peer.send_batch([batch.heartbeat_item(entry.instance) for entry in entries])
+            pairs = zip(entries, answers, strict=True)
+            held = self._register_long_refused([one for one, it in pairs if _is_refusal(it.status_code)])
+        else:
+            (entry,) = entries
+            try:
+                return [batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)]
+            except RegistryError as error:
+                held = self._register_long_refused(entries) if _is_refusal(error.status_code) else {}
+                if not held:
+                    raise
+            answers = [batch.ItemResponse(500)]
+        gone = {key for key, one in held.items() if one is None}
         return [
-            batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)
-            for entry in entries
+            batch.ItemResponse(404) if entry.instance.key in gone else answer
+            for entry, answer in zip(entries, answers, strict=True)
         ]
+
+    def _register_long_refused(self, refused: list[RenewedInstance]) -> dict[InstanceKey, Instance | None]:
+        """Register those instances as they stand whose renewals have been refused for half of their Eureka
+        leases: a registration begins a lease, too. Raises nothing.
+
+        A stack's instance is left to lapse: its program may just have removed it.
+
+        :returns: the instances that were read, None where no server holds it; none if a request failed.
+        """
+        now, ours = boot_clock_seconds(), dict[InstanceKey, Instance]()
+        with self._state.lock:
+            for entry in refused:
+                since = (entry.refused_since or {}).get(self) or self._failing_since or now
+                lasts_long = now - since >= entry.instance.lease.duration_seconds / 2
+                if lasts_long and not is_owned_by_stack(entry.instance):
+                    entry.refused_since = {**(entry.refused_since or {}), self: now}
+                    ours[entry.instance.key] = entry.instance
+        if not ours or not self._peers.may_write():
+            return {}
+        try:
+            held = read_instances(self.peer or self._peers, ours)
+            again = [
+                one
+                for key, one in held.items()
+                if one is not None and one.owner == ours[key].owner and may_copy_between_servers(one, None)
+            ]
+            if self.peer is not None:
+                register_copies_at(self.peer, again)
+            else:
+                for one in again:
+                    self._peers.ask_in_turn(methodcaller("register", one))
+        except (RegistryError, LeadershipLost):
+            return {}
+        self._accepted_at = boot_clock_seconds()
+        return held
+
+    def _is_refusal_of_instance(self, entries: list[RenewedInstance], error: RegistryError) -> bool:
+        """Return whether a server refused these instances alone. A 500 may be a fault of the server until it
+        has accepted another renewal since, or the registration of an instance that it does not renew.
+        """
+        if self.peer is not None or error.status_code is None:
+            return False
+        since = [(entry.refused_since or {}).get(self) for entry in entries]
+        return isinstance(error, RegistryRejected) or (
+            _is_refusal(error.status_code) and all(at and at <= self._accepted_at for at in since)
+        )
 
     def _process_answers(self, entries: list[RenewedInstance], found: list[batch.ItemResponse]) -> None:
         state = self._state
@@ -238,12 +303,17 @@ class HeartbeatSender:
             )
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with state.lock:
-            was_away = self._note_answer_and_check_recovery(len(entries))
+            is_any_judged = any(answer.status_code in _JUDGED_STATUS_CODES for answer in found)
+            if is_any_judged:
+                self._accepted_at = boot_clock_seconds()
+            was_away = self._note_answer_and_check_recovery(len(entries) if is_any_judged else 0)
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
                 if state.entries.get(key) is not entry:
                     continue  # removed meanwhile
+                if entry.refused_since and answer.status_code in _JUDGED_STATUS_CODES:
+                    entry.refused_since.pop(self, None)
                 if answer.status_code == 404:
                     missing.append(entry.instance)
                     if self.peer is None:
@@ -311,14 +381,15 @@ class HeartbeatSender:
         since it began to fail. The state's lock must be held.
 
         :param sent: the number of renewals that it answered. The failure lasts while it answers probes alone:
-            some answer small requests only, and their instances need plain renewals.
+            some answer small requests only, and their instances need plain renewals. 0 if it refused all.
         """
         self._end_own_probe()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
         if was_away:
             self.work.notify_all()
         is_news, self._is_answer_noted = was_away and not self._is_answer_noted, True
-        if sent > 1 or self.peer is None or not self.pending:  # one renewal tells nothing of a batch
+        # One renewal tells nothing of a batch.
+        if sent > 1 or (sent and (self.peer is None or not self.pending)):
             self._failing_since = 0.0
         return is_news
 
@@ -328,7 +399,7 @@ class HeartbeatSender:
         """
         state = self._state
         with state.lock:
-            self._note_answer_and_check_recovery(len(entries))
+            self._note_answer_and_check_recovery(int(isinstance(error, RegistryRejected)))
             for entry in entries:
                 entry.in_flight -= 1
                 self._log_refusal_once(entry, str(error), error.url)
@@ -340,10 +411,11 @@ class HeartbeatSender:
 
         :param url: the server that refused; empty where it is not known.
         """
+        now = boot_clock_seconds()
+        entry.refused_since = {self: now, **(entry.refused_since or {})}
         if entry.is_refused or self._state.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
-        now = boot_clock_seconds()
         if (
             len(self._named) == MOST_REFUSALS_LOGGED
             and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS
@@ -351,8 +423,8 @@ class HeartbeatSender:
             return
         self._named.append(now)
         _log.warning(
-            "Eureka server refused to renew an instance, retrying at its next turn: it lapses there if this "
-            "goes on",
+            "Eureka server refused to renew an instance, retrying at its next turn: if this goes on, it is "
+            "registered again, or lapses there where that is refused, too",
             extra={
                 "application": entry.instance.application,
                 "instance": entry.instance.instance_id,
@@ -364,15 +436,17 @@ class HeartbeatSender:
     def _process_failure(self, entries: list[RenewedInstance], error: Exception) -> None:
         state = self._state
         with state.lock:
-            for entry in entries:
-                entry.in_flight -= 1
-                key = entry.instance.key
-                if state.entries.get(key) is entry:
-                    self.pending.setdefault(key, boot_clock_seconds())
-            state.failed += len(entries)
             is_news = not self._failing_since
             if is_news:
                 self._failing_since, self._is_answer_noted = boot_clock_seconds(), False
+            for entry in entries:
+                entry.in_flight -= 1
+                key = entry.instance.key
+                if self.peer is None:  # all have waited since then, whichever the probe was for
+                    entry.refused_since = {self: self._failing_since, **(entry.refused_since or {})}
+                if state.entries.get(key) is entry:
+                    self.pending.setdefault(key, boot_clock_seconds())
+            state.failed += len(entries)
             # What was under way with a probe tells nothing more.
             if self._end_own_probe() or not self._retry_seconds:
                 self._retry_seconds = min(
@@ -391,3 +465,11 @@ class HeartbeatSender:
                     **({"url": url} if url else {}),
                 },
             )
+
+
+def _is_refusal(status_code: int | None) -> bool:
+    """Return whether an answer may be a server's refusal to renew an instance. Any other 5xx is a gateway's,
+    and a server that asks for patience, or for a password, gets no registrations in place of renewals.
+    """
+    is_client_or_server_error = status_code is not None and 400 <= status_code <= 500
+    return is_client_or_server_error and status_code not in (401, *_JUDGED_STATUS_CODES, 408, 429)

@@ -71,6 +71,15 @@ def test_an_old_list_does_not_bring_back_what_was_removed() -> None:
     assert table.get(RATING.key) is None
 
 
+def test_what_no_answering_server_holds_is_believed_of_the_next_list() -> None:
+    """An instance of which only the absence at some servers is known is news as soon as a list shows it."""
+    table = InstanceTable()
+    table.store_written_and_return_previous(RATING)
+    table.store_unconfirmed_absence(RATING.key)
+    assert table.get(RATING.key) is None
+    assert table.merge_list([RATING]) == ([RATING], [])
+
+
 def test_an_old_list_does_not_undo_an_update() -> None:
     """A list with an instance's contents of before an update is ignored."""
     table = InstanceTable()

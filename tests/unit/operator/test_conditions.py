@@ -127,6 +127,27 @@ def test_none_is_up() -> None:
     assert one.ready.text.endswith(f"none is UP; to fix it: {SYNCER_REMEDIES['NoneUp']}")
 
 
+@pytest.mark.parametrize(
+    ("statuses", "said_of_them"),
+    [
+        ((Status.UP, Status.OUT_OF_SERVICE), ", 1 taken out of service"),
+        ((Status.DOWN, Status.OUT_OF_SERVICE), ", 1 taken out of service, 1 not ready: none is UP"),
+        ((Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE), ", 2 taken out of service: none is UP"),
+    ],
+)
+def test_what_a_person_took_out_is_not_called_not_ready(
+    statuses: tuple[Status, ...], said_of_them: str
+) -> None:
+    """Ready's message tells instances that a person took out of service from those that are not ready. One
+    that Eurekube took out, and is about to put back, is not ready.
+    """
+    one = found(instances(*statuses))
+    assert one.ready.message == f"2 instances of RATING in Eureka{said_of_them}"
+    mark = {OWNER_KEY: "o", LEAVING_KEY: "true"}
+    ours = tuple(replace(each, metadata=mark) for each in instances(*statuses))
+    assert "taken" not in found(ours).ready.message
+
+
 def test_a_problem_with_something_up() -> None:
     """With one instance UP, Ready is True; Synced and the problem's own condition say what is wrong."""
     one = found(instances(Status.UP), Problem("NoPort", "which?"))

@@ -27,7 +27,9 @@ WAIT_SECONDS = 10
 Key = tuple[str, str]
 
 
-def instance(number: int = 1, renewal_interval_seconds: int = 30) -> Instance:
+def instance(
+    number: int = 1, renewal_interval_seconds: int = 30, lease_seconds: int = 90, **fields: Any
+) -> Instance:
     """Return an instance with a key of its own."""
     return Instance(
         "rating",
@@ -35,8 +37,9 @@ def instance(number: int = 1, renewal_interval_seconds: int = 30) -> Instance:
         "10.0.0.1",
         "10.0.0.1",
         Port(8080),
-        lease=EurekaLease(renewal_interval_seconds, 90),
+        lease=EurekaLease(renewal_interval_seconds, lease_seconds),
         last_dirty_timestamp_ms=1,
+        **fields,
     )
 
 
@@ -58,7 +61,18 @@ class FakePeer:
         if self.away or len(items) > self.most_items:
             raise RegistryUnreachable(f"{self.url} is away", url=self.url)
         self.sizes.append(len(items))
-        return [self._of.answer((item["appName"], item["id"]), self) for item in map(json.loads, items)]
+        return [self._carry_out(item) for item in map(json.loads, items)]
+
+    def _carry_out(self, item: dict[str, Any]) -> ItemResponse:
+        key = (item["appName"], item["id"])
+        if item["action"] != "Register":
+            return self._of.answer(key, self)
+        self._of.registered.append((self.url, key))
+        return ItemResponse(200)
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """Return the instance that is there; None for none."""
+        return self._of.read(application, instance_id)
 
 
 class FakePeers:
@@ -77,6 +91,13 @@ class FakePeers:
         self.error: Exception | None = None
         self.errors: dict[Key, Exception] = {}
         self.tries: Counter[Key] = Counter()
+        self.held: dict[Key, Instance] = {}
+        self.reads = 0
+        self.read_error: RegistryUnreachable | None = None
+        self.register_error: RegistryUnreachable | None = None
+        self.registered: list[tuple[str, Key]] = []
+        self.registered_at: dict[Key, list[float]] = {}
+        self.writes = True
         self.seconds = 0.0
         self.most_at_once = 0
         self.gate = threading.Event()
@@ -93,6 +114,28 @@ class FakePeers:
         """Take a plain renewal, and return whether the instance is held."""
         self.turns.append(turn)
         return self.answer(renewed.key, None).status_code != 404
+
+    def may_write(self) -> bool:
+        """Return whether this replica leads."""
+        return self.writes
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """Return the instance that is there; None for none."""
+        self.reads += 1
+        if self.read_error:
+            raise self.read_error
+        return self.held.get((application, instance_id))
+
+    def ask_in_turn(self, ask: Callable[[Any], None]) -> None:
+        """Take a plain registration."""
+        if self.register_error:
+            raise self.register_error
+        ask(self)
+
+    def register(self, registered: Instance) -> None:
+        """Note a plain registration."""
+        self.registered.append(("", registered.key))
+        self.registered_at.setdefault(registered.key, []).append(boot_clock_seconds())
 
     def answer(self, key: Key, peer: FakePeer | None) -> ItemResponse:
         """Return the answer to one renewal, after the delay and the gate, or raise the error set for it."""
@@ -393,6 +436,165 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
         "its renewal",
         WAIT_SECONDS,
     )
+
+
+def fails_to_renew(code: int = 500) -> RegistryUnreachable:
+    """Return the error of a renewal that a server answers with this status code."""
+    return RegistryUnreachable(f"renew: answered {code}", status_code=code)
+
+
+def test_a_500_to_one_instance_waits_for_its_turn(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """An instance whose renewals alone are answered with 500 is tried once more at once, then at its turns;
+    it is counted as refused, and logged by name.
+    """
+    peers = FakePeers()
+    peers.errors = {instance().key: fails_to_renew()}
+    renewals = start(peers, interval_seconds=0.4)
+    for number in range(1, 9):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(lambda: peers.renewed[instance(2).key] >= 6, "six rounds", WAIT_SECONDS)
+    assert peers.tries[instance().key] <= peers.renewed[instance(2).key] + 4
+    assert renewals.counts.refused_instances == 1
+    logged = [record for record in caplog.records if "refused to renew" in record.message]
+    assert [vars(record)["instance"] for record in logged] == [instance().instance_id]
+    assert not peers.registered  # its lease is long
+    peers.errors = {}
+    wait_until(lambda: not renewals.counts.refused_instances, "its renewal", WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("error", [fails_to_renew(), RegistryRejected("PUT: 405", status_code=405)])
+@pytest.mark.parametrize("count_of_others", [0, 20])
+def test_what_is_refused_for_long_is_registered(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception, count_of_others: int
+) -> None:
+    """If renewals are refused for half of a Eureka lease, of one instance or of all, each is registered
+    again, once in that time and before its lease ends: that renews it.
+    """
+    monkeypatch.setattr(windows, "LONGEST_RETRY_SECONDS", 0.22)  # to the lease as 5 s to 90 s
+    peers = FakePeers()
+    peers.error = error
+    ones = [instance(number, lease_seconds=4) for number in range(count_of_others + 1)]
+    peers.held = {one.key: replace(one, last_dirty_timestamp_ms=2) for one in ones}
+    renewals, began = start(peers, interval_seconds=0.4), boot_clock_seconds()
+    for one in ones:
+        renewals.add(one, just_registered=False)
+    wait_until(
+        lambda: len(peers.registered_at) == len(ones) and min(map(len, peers.registered_at.values())) >= 2,
+        "two registrations of each",
+        WAIT_SECONDS,
+    )
+    gaps = [after - before for times in peers.registered_at.values() for before, after in pairwise(times)]
+    assert min(gaps) >= 2
+    assert max([*gaps, *(times[0] - began for times in peers.registered_at.values())]) < 4
+    assert renewals.counts.refused_instances == len(ones)
+    peers.error = None
+    wait_until(lambda: not renewals.counts.refused_instances, "renewals", WAIT_SECONDS)
+    registered = len(peers.registered)
+    wait_until(lambda: min(peers.renewed.values()) > 4, "more of them", WAIT_SECONDS)
+    assert len(peers.registered) == registered
+
+
+@pytest.mark.parametrize("code", [503, 504, 429, 401])
+def test_a_busy_server_gets_no_registrations(start: Start, code: int) -> None:
+    """A server that is busy, or a gateway without a server, is asked for nothing in place of renewals."""
+    peers = FakePeers()
+    peers.error = fails_to_renew(code)
+    peers.held = {instance().key: instance()}
+    renewals = start(peers, interval_seconds=0.2)
+    renewals.add(instance(lease_seconds=1), just_registered=False)
+    threading.Event().wait(1.5)
+    assert peers.tries
+    assert (peers.reads, peers.registered) == (0, [])
+    assert renewals.counts.refused_instances == 0
+
+
+@pytest.mark.parametrize("name", ["read_error", "register_error"])
+def test_a_server_that_fails_altogether_is_left_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A server that answers everything with 500 gets one request after the other, less and less often."""
+    monkeypatch.setattr(windows, "LONGEST_RETRY_SECONDS", 0.2)
+    peers = FakePeers()
+    peers.error = fails_to_renew()
+    setattr(peers, name, fails_to_renew())
+    ones = [instance(number, lease_seconds=1) for number in range(50)]
+    peers.held = {one.key: one for one in ones}
+    renewals = start(peers, interval_seconds=0.4)
+    for one in ones:
+        renewals.add(one, just_registered=False)
+    wait_until(lambda: peers.reads, "the first read", WAIT_SECONDS)
+    before = peers.reads + peers.tries.total()
+    threading.Event().wait(2.0)
+    assert peers.reads + peers.tries.total() - before <= 2 * 2.0 / 0.2 + 2
+    assert not peers.registered
+
+
+@pytest.mark.parametrize(
+    ("held", "writes"),
+    [
+        (instance(metadata={"eurekube.owner": "cluster/c/shop/other"}), True),
+        (instance(overridden_status=Status.OUT_OF_SERVICE, status=Status.OUT_OF_SERVICE), True),
+        (instance(), False),
+    ],
+    ids=["another-owner", "out-of-service", "not-leading"],
+)
+def test_refused_instances_that_are_not_registered(start: Start, held: Instance, *, writes: bool) -> None:
+    """What has another owner by now, or is out of service, is not registered in place of a renewal, nor is
+    anything by a replica that does not lead.
+    """
+    peers = FakePeers()
+    peers.error, peers.writes = fails_to_renew(), writes
+    peers.held = {held.key: held}
+    renewals = start(peers, interval_seconds=0.2)
+    renewals.add(instance(lease_seconds=1), just_registered=False)
+    threading.Event().wait(2.0)
+    assert peers.tries.total() > 2
+    assert bool(peers.reads) is writes
+    assert not peers.registered
+
+
+def test_a_stacks_instance_is_left_to_lapse(start: Start) -> None:
+    """A stack's instance whose renewals are refused is not registered: it may just have been removed."""
+    peers = FakePeers()
+    peers.error = fails_to_renew()
+    one = instance(lease_seconds=1, metadata={"eurekube.owner": "stack/o/p/s/rating"})
+    peers.held = {one.key: one}
+    start(peers, interval_seconds=0.2).add(one, just_registered=False)
+    threading.Event().wait(1.5)
+    assert peers.tries
+    assert (peers.reads, peers.registered) == (0, [])
+
+
+def test_a_refused_instance_that_is_gone_is_missing(start: Start, listener: Listening) -> None:
+    """An instance whose renewals are refused, and that no server holds any more, is reported as missing."""
+    peers = FakePeers()
+    peers.error = fails_to_renew()
+    renewals = start(peers, interval_seconds=0.2)
+    renewals.add(instance(lease_seconds=1), just_registered=False)
+    wait_until(lambda: listener.lost, "the missing instance", WAIT_SECONDS)
+    assert instance().key not in renewals
+    assert not peers.registered
+
+
+def test_each_server_that_refuses_in_batches_is_sent_a_registration(start: Start) -> None:
+    """An instance whose renewals one of two servers refuses in batches is registered there alone."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    first, second = peers.peers
+    ones = [instance(number, lease_seconds=2) for number in range(3)]
+    peers.held = {one.key: one for one in ones}
+    answer = peers.answer
+
+    def refuse_at_second(key: Key, peer: FakePeer | None) -> ItemResponse:
+        found = answer(key, peer)
+        return ItemResponse(500) if peer is second and key == ones[0].key else found
+
+    peers.answer = refuse_at_second  # type: ignore[method-assign]
+    renewals = start(peers, interval_seconds=0.4)
+    for one in ones:
+        renewals.add(one, just_registered=False)
+    wait_until(lambda: len(peers.registered) >= 2, "two registrations", WAIT_SECONDS)
+    assert set(peers.registered) == {(second.url, ones[0].key)}
+    assert peers.by_peer[first.url, ones[0].key] >= 2 * len(peers.registered)
 
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

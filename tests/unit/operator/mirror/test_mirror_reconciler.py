@@ -415,6 +415,18 @@ def test_a_service_keeps_its_name_until_the_next_one_is_free() -> None:
     assert stage.shows() == {"192.0.2.1": True}
 
 
+def test_a_service_stays_while_another_mirror_has_its_next_name() -> None:
+    """While another mirror has the Service of the new name, the old Service and its endpoints stay."""
+    stage = Stage()
+    stage.source.listed = [instance(1), instance(2, "order")]
+    stage.reconcile()
+    stage.edited("second", application="order", serviceName="taken")
+    stage.reconcile("second")
+    stage.edited(application="review", serviceName="taken")
+    assert "the mirror second has it" in stage.problem("NameTaken")
+    assert (stage.shows(), stage.shows("taken")) == ({"192.0.2.1": True}, {"192.0.2.2": True})
+
+
 def test_another_form_is_another_service() -> None:
     """A headless Service replaces the one with a cluster IP, which cannot be changed in place."""
     stage = Stage()
