@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.runtime.signals import stop_event_on_signals
 
@@ -48,9 +47,10 @@ def run(options: argparse.Namespace) -> None:
     """Run Eureka servers until SIGTERM or SIGINT; raise ConfigurationError, as where a port is taken."""
     ports = range(options.port, options.port + options.peers) if options.port else ()
     if options.peers < 1 or not 0 <= options.port <= _MAX_PORT - options.peers + 1:
-        raise ConfigurationError(
+        raise argparse.ArgumentError(
+            None,
             f"--port {options.port} --peers {options.peers}: ports go up to {_MAX_PORT}, and there is at"
-            " least one server: choose others"
+            " least one server: choose others",
         )
     stop = stop_event_on_signals()
     with EurekaServers(options.peers, host=options.host, ports=ports, quick=options.quick) as servers:

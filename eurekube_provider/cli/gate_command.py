@@ -72,15 +72,17 @@ def pods_waiting_for_gate(access: KubeAccess, workload: str, namespace: str) -> 
     """Yield the pods of a workload that only their closed gate keeps from being ready.
 
     :param workload: kind and name, e.g. ``deployment/rating``.
+    :raises ArgumentError: ``workload`` names no kind.
     :raises ConfigurationError: there is no such workload.
     :raises KubernetesError: the workload cannot be read.
     """
     kind, _, name = workload.partition("/")
     resource = _API_RESOURCE_BY_KIND.get(kind.lower())
     if resource is None or not name:
-        raise ConfigurationError(
+        raise argparse.ArgumentError(
+            None,
             f"{workload}: must be a kind and a name, e.g. deployment/rating; kinds are"
-            f" {', '.join(sorted(_API_RESOURCE_BY_KIND))}"
+            f" {', '.join(sorted(_API_RESOURCE_BY_KIND))}",
         )
     found = list_objects_by_name(access, resource, name, namespace)
     if not found:

@@ -71,14 +71,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the program that adopts an application's instances.
 
-    :raises ConfigurationError: options conflict, there is no URL, a file cannot be written, or a program
+    :raises ArgumentError: options conflict.
+    :raises ConfigurationError: there is no URL, a file cannot be written, or a program
         could not ask for the instances.
     :raises RegistryError: Eureka cannot be asked, or has no instance that can be imported.
     """
     if options.provider == "dynamic" and options.language != "python":
-        raise ConfigurationError(f"--language {options.language}: the dynamic provider has Python only")
+        reason = f"--language {options.language}: the dynamic provider has Python only"
+        raise argparse.ArgumentError(None, reason)
     if options.provider == "dynamic" and options.file:
-        raise ConfigurationError("--file: pulumi import knows no dynamic resources; `pulumi up` adopts them")
+        reason = "--file: pulumi import knows no dynamic resources; `pulumi up` adopts them"
+        raise argparse.ArgumentError(None, reason)
     connection = configured_connection(lambda _: None, service_url=options.eureka_url)
     resources = list(_read_resources(SHARED_PEERS.get(connection), options))
     if not resources:

@@ -62,9 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Renew registrations until SIGTERM or SIGINT; raise ConfigurationError for an unusable setting."""
     if (options.remove or options.cluster_name) and not options.zookeeper:
-        raise ConfigurationError("--remove and --cluster-name are for --zookeeper: Eureka forgets by itself")
+        raise argparse.ArgumentError(
+            None, "--remove and --cluster-name are for --zookeeper: Eureka forgets by itself"
+        )
     if options.remove and not options.cluster_name:
-        raise ConfigurationError("--remove needs --cluster-name: list first, without --remove")
+        raise argparse.ArgumentError(None, "--remove needs --cluster-name: list first, without --remove")
     settings = load_settings({**vars(options), "log_format": options.log_format or "text"})
     logs.set_up_logging(settings.log_format, settings.log_level)
     stop = stop_event_on_signals()

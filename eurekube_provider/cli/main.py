@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage;
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -47,7 +48,10 @@ def _run_command(words: Sequence[str]) -> int:
         parser = load_command_parser(name)
         # With arguments between options, argparse takes for an option whatever begins with a dash.
         parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
-        return int(load_command_module(name).run(parse(rest)) or 0)
+        try:
+            return int(load_command_module(name).run(parse(rest)) or 0)
+        except argparse.ArgumentError as error:  # options that do not go together
+            parser.error(str(error))
     program = program_parser()
     if words and not words[0].startswith("-"):
         program.error(f"there is no command {words[0]!r}: {suggest_name(words[0], COMMAND_SUMMARIES)}")

@@ -60,7 +60,7 @@ def render_stack_from_options(options: argparse.Namespace) -> RenderedStack:
     for text in options.config:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise ConfigurationError(f"--config {text}: must be KEY=VALUE")
+            raise argparse.ArgumentError(None, f"--config {text}: must be KEY=VALUE")
         overrides[key] = value
     # For the program's own lookups as well.
     kubeconfig, context = (getattr(options, key, None) for key in ("kubeconfig", "context"))

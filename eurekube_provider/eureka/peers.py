@@ -60,8 +60,9 @@ class Peers:
 
     :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
     :param waits_for_all_servers: True if a server that is slower than the others is waited for until it
-        answers or the time-out comes. If False, questions to every server leave out avoided servers: the
-        caller must find out later what these missed.
+        answers or the time-out comes, unless it has been silent for :data:`.windows.AVOID_SERVER_SECONDS`. If
+        False, questions to every server leave out avoided servers: the caller must find out later what these
+        missed.
     """
 
     def __init__(
@@ -285,7 +286,10 @@ class Peers:
             fan_out.wait_and_return_unanswered(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
         avoided = [peer for peer in self.peers if self.avoided.is_avoided(peer)]
-        if self._waits_for_all_servers or len(avoided) == len(self.peers):
+        if self._waits_for_all_servers:
+            long_ago = time.monotonic() - windows.AVOID_SERVER_SECONDS
+            avoided = [peer for peer in avoided if self.avoided.silent_since(peer.url) <= long_ago]
+        if len(avoided) == len(self.peers):
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):

@@ -130,7 +130,7 @@ millisecond.
 
 AVOID_SERVER_SECONDS = 10.0
 """Seconds for which a server that did not answer is asked last, and information that only it has is not
-asked for again.
+asked for again; and seconds of silence after which no question waits for its time-out any more.
 """
 
 SAME_SILENCE_SECONDS = 120.0

@@ -20,7 +20,12 @@ import grpc
 from google.protobuf import any_pb2, empty_pb2
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
-from eurekube_provider.core.identity import DYNAMIC_OPERATOR_GUARD_TYPE, NATIVE_OPERATOR_GUARD_TYPE
+from eurekube_provider.core.identity import (
+    DYNAMIC_OPERATOR_GUARD_TYPE,
+    NATIVE_OPERATOR_GUARD_TYPE,
+    ClusterOwner,
+    parse_owner,
+)
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.provider import listing
@@ -130,6 +135,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._can_ask_for_refreshes = False  # an older engine
         self._engine: engine_pb2_grpc.EngineStub | None = None
         self._lock = threading.Lock()
+        self._syncers_instance_by_urn: dict[str, str] = {}  # read in this run, with its owner
 
     def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
         """Return the capabilities of this provider."""
@@ -211,6 +217,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             require_default_connection(news.properties)
             if theirs := olds.properties.get("seen_owner"):
                 raise OwnershipConflict(f"it belongs to {theirs}, and was left as it is")
+        if theirs := self._syncers_instance_by_urn.get(request.urn):
+            # A problem of a property would only be a warning to an import, and go into the state.
+            raise OwnershipConflict(
+                f"{theirs} and was left as it is: a stack would keep it after its pod ended. Import it once "
+                "its EurekaSyncer is deleted or selects it no more; get reads it"
+            )
         checked, secrets = resource.check(UrnParts.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
         failures = _check_failures(checked.problems, request)
@@ -283,6 +295,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
             found = self._import(request)
+            if found and isinstance(parse_owner(found.properties["owner"]), ClusterOwner):
+                theirs = f"{found.id} belongs to {found.properties['owner']}"
+                self._syncers_instance_by_urn[request.urn] = theirs
             secrets: frozenset[PropertyPath] = frozenset()
             asks_for_refresh = False  # a program that only gets it reads it anyway
         else:

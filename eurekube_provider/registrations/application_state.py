@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.core.identity import APPLICATION_MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status, same_contents_but_status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, program_key
@@ -78,7 +77,6 @@ def resource_id(desired: DesiredState, properties: Mapping[str, Any]) -> str:
 
 def _member_properties(actual: Instance, *, with_status: bool) -> Properties:
     full = instance_to_properties(actual)
-    full["metadata"].pop(APPLICATION_MEMBER_KEY, None)
     if not with_status:
         del full["status"]
     return full

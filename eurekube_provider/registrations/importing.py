@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
-    RESERVED_METADATA_PREFIX,
     SELF_RENEWER_VALUE,
     StackOwner,
     are_owners_of_same_stack,
@@ -164,9 +163,6 @@ def _instance_inputs(held: Instance) -> Properties:
     found = instance_to_properties(held)
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)
-    found["metadata"] = {
-        key: value for key, value in found["metadata"].items() if not key.startswith(RESERVED_METADATA_PREFIX)
-    }
     found = {name: value for name, value in found.items() if value not in (None, "", {})}
     written = {name: value for name, value in found.items() if FIXED_DEFAULTS.get(name) != value}
     for each in PROPERTIES:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVING_KEY, SELF_RENEWER_VALUE
+from eurekube_provider.core.identity import RESERVED_METADATA_PREFIX, SELF_RENEWER_VALUE
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.registrations.properties import PROPERTIES, Properties
 
 _CLASS_BY_FIELD_NAME = {"port": Port, "secure_port": Port, "lease": EurekaLease}
 _PROPERTIES_OF_INSTANCE = tuple(each for each in PROPERTIES if each.instance_path)
-_EXCLUDED_METADATA_KEYS = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
+_METADATA_KEYS_WITH_PROPERTY = frozenset(
     each.instance_path[1]
     for each in _PROPERTIES_OF_INSTANCE
     if each.instance_path[0] == "metadata" and len(each.instance_path) > 1
-}
-"""Metadata keys left out of the property ``metadata``: Eurekube's marks, and properties of their own."""
+)
 
 
 def properties_to_instance(
@@ -47,7 +46,8 @@ def properties_to_instance(
 def instance_to_properties(actual: Instance) -> Properties:
     """Convert an instance, as Eureka holds it, to the properties that ask for it.
 
-    An instance that no Eurekube registered counts as renewed by its own client.
+    An instance that no Eurekube registered counts as renewed by its own client. Metadata of Eurekube's own, a
+    syncer's included, no program may ask for.
     """
     found: Properties = {"status": actual.status.value}
     for each in _PROPERTIES_OF_INSTANCE:
@@ -56,7 +56,11 @@ def instance_to_properties(actual: Instance) -> Properties:
         if within:
             value = value.get(within[0]) if field == "metadata" else getattr(value, within[0])
         elif field == "metadata":
-            value = {key: item for key, item in sorted(value.items()) if key not in _EXCLUDED_METADATA_KEYS}
+            value = {
+                key: item
+                for key, item in sorted(value.items())
+                if key not in _METADATA_KEYS_WITH_PROPERTY and not key.startswith(RESERVED_METADATA_PREFIX)
+            }
         found[each.name] = (value or None) if each.may_be_absent else "" if value is None else value
     if actual.owner is None:
         found["renewer"] = found["renewer"] or SELF_RENEWER_VALUE

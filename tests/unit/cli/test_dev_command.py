@@ -55,16 +55,23 @@ def test_it_says_where_it_listens_and_ends_quietly() -> None:
         (["--peers", "0"], "there is at least one server"),
         (["--port", "65535", "--peers", "2"], "ports go up to 65535"),
         (["--port", "-1"], "--port -1"),
-        (["--host", "no.such.host.invalid"], "no.such.host.invalid:8761"),
     ],
 )
-def test_options_that_cannot_be_used(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unusable options end the command with one sentence and exit code 1."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the test's own stay
-    assert main(["dev", "eureka", *options]) == 1
+def test_ports_that_do_not_exist(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ports beyond the range end the command with one sentence and exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(["dev", "eureka", *options])
+    assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_host_that_does_not_exist(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host's name that cannot be resolved ends the command with one sentence and exit code 1."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the test's own stay
+    assert main(["dev", "eureka", "--host", "no.such.host.invalid"]) == 1
+    assert "no.such.host.invalid:8761" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,5 +133,5 @@ def test_nothing_waits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 )
 def test_a_workload_that_is_not_there(monkeypatch: pytest.MonkeyPatch, workload: str, sentence: str) -> None:
     """A workload that is malformed or does not exist is refused in one sentence."""
-    with pytest.raises(ConfigurationError, match=sentence):
+    with pytest.raises((ConfigurationError, argparse.ArgumentError), match=sentence):
         run(monkeypatch, Api(), workload)

@@ -123,8 +123,6 @@ def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest
     ("words", "expected"),
     [
         (["biling"], "Eureka lists no application 'biling' (BILLING is one)"),
-        (["billing", "--provider", "dynamic", "--file", "x"], "pulumi import knows no dynamic resources"),
-        (["billing", "--provider", "dynamic", "--language", "yaml"], "the dynamic provider has Python only"),
         (["billing", "--file", "/nowhere/imports.json"], "--file /nowhere/imports.json: No such file"),
         (["billing", "--eureka-url", "nonsense"], "nonsense"),
         (["billing", "--eureka-url", "http://away:8761/eureka"], "no connection to http://away:8761/eureka"),

@@ -62,6 +62,27 @@ def test_wrong_usage_and_wrong_configuration(
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("keepalive --remove", "--remove and --cluster-name are for --zookeeper"),
+        ("keepalive --zookeeper --remove", "--remove needs --cluster-name"),
+        ("import billing --provider dynamic --file x", "pulumi import knows no dynamic resources"),
+        ("import billing --provider dynamic --language yaml", "the dynamic provider has Python only"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(
+    words: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options that exclude or need each other end with 2, the usage and the reason."""
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: eurekube {words.split()[0]}")
+    assert reason in said
+
+
 def test_unknown_commands_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown command or option ends with 2, and a similar command is suggested."""
     for words in (["statsu"], ["statsu", "--help"], ["status", "--outptu"], ["--outptu"], ["--", "status"]):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import pytest
 
-from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
+from eurekube_provider.core.errors import LeadershipLost, RegistrySilent, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
@@ -139,6 +140,28 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
     cluster.asked.clear()
     assert cluster.each()[:2] == (set(URLS[1:]), {URLS[0]})
     assert set(cluster.asked) == set(URLS)
+    cluster.peers.close()
+
+
+def test_a_long_silence_is_not_waited_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``waits_for_all_servers`` a server that answered none of its requests for long is left out for a
+    while, since each of many questions would wait for its time-out; one that answered in between is asked.
+    """
+    clock = mock.Mock(monotonic=mock.Mock(return_value=1000.0))
+    for module in ("avoided_peers", "peers"):
+        monkeypatch.setattr(f"eurekube_provider.eureka.{module}.time", clock)
+    cluster = Cluster(waits_for_all_servers=True)
+    avoided, (answered, silent, _) = cluster.peers.avoided, cluster.peers.peers
+    for peer in (answered, silent):
+        avoided.avoid(peer, "does not answer", RegistrySilent("no answer", url=peer.url))
+    clock.monotonic.return_value += windows.AVOID_SERVER_SECONDS
+    avoided.stop_avoiding(answered)
+    for peer in (answered, silent):
+        avoided.avoid(peer, "does not answer", RegistrySilent("no answer", url=peer.url))
+    assert cluster.each()[:2] == ({URLS[0], URLS[2]}, {URLS[1]})
+    assert URLS[1] not in cluster.asked
+    clock.monotonic.return_value += windows.AVOID_SERVER_SECONDS
+    assert cluster.each()[:2] == (set(URLS), set())
     cluster.peers.close()
 
 

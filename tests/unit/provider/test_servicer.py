@@ -520,6 +520,32 @@ def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eu
     assert (adopted.host_name, adopted.secure_port, adopted.zone) == ("vm-17", Port(8443), "a")
 
 
+def test_a_syncers_instance_is_not_imported(stub: Any, eureka: FakeEureka) -> None:
+    """The import of a pod's instance is refused by an error: for the engine a problem of a property is a
+    warning, a bug of the provider's, and the registration goes into the state. A read is not refused.
+    """
+    owner, id_ = "cluster/eu/shop/rating", "rating-1.shop.eu:rating:8080"
+    metadata = {"eurekube.owner": owner, "eurekube.cluster-uid": "u-1", "tier": "1"}
+    eureka.register(Instance("RATING", id_, "10.0.0.7", "10.0.0.7", Port(8080), metadata=metadata))
+    found = stub.Read(proto.ReadRequest(id=f"RATING/{id_}", **NAMED))
+    assert decode_properties(found.inputs).properties["metadata"] == {"tier": "1"}
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **NAMED))
+    assert sentence(raised).startswith(f"RATING/{id_} belongs to {owner} and was left as it is")
+    check_other = {**NAMED, "urn": f"{NAMED['urn']}-2"}
+    assert not stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **check_other)).failures
+
+
+def test_a_member_is_imported_without_the_marks_of_its_application(stub: Any, eureka: FakeEureka) -> None:
+    """What Eurekube wrote into the metadata is no property that a program could ask for."""
+    marks = {"owner": "stack/a/b/c/d", "renewer": "eurekube", "member": "m", "later": "x"}
+    metadata = {"tier": "1", **{f"eurekube.{key}": value for key, value in marks.items()}}
+    eureka.register(Instance("OLD", "m", "192.0.2.1", "192.0.2.1", Port(80), metadata=metadata))
+    found = stub.Read(proto.ReadRequest(id="OLD/m", **NAMED))
+    assert decode_properties(found.properties).properties["metadata"] == {"tier": "1"}
+    assert not stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **NAMED)).failures
+
+
 @pytest.mark.parametrize("port", [Port(7002, enabled=False), Port(443, enabled=False), Port(8443)])
 def test_an_import_enables_no_secure_port(stub: Any, eureka: FakeEureka, port: Port) -> None:
     """The program that Pulumi prints is the inputs of the import: who names a secure port enables it there.
