@@ -55,8 +55,9 @@ def error_for_response(
         checked = (
             f"the user, and {secret_file}, which is read again at each refusal"
             if secret_file
-            else "eurekube:user and eurekube:password (EUREKA_USER, EUREKA_PASSWORD); a variable is read once, so"
-            " that a process whose Secret was rotated must be restarted, unless EUREKA_PASSWORD_FILE names a file"
+            else "eurekube:user and eurekube:password (EUREKA_USER, EUREKA_PASSWORD); a variable is read"
+            " once, so that a process whose Secret was rotated must be restarted, unless"
+            " EUREKA_PASSWORD_FILE names a file"
         )
         reason = f"{url} answered 401, so that it wants other credentials: check {checked}"
     elif code == 403:

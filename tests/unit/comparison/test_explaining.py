@@ -200,13 +200,13 @@ def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
 
 
 def test_callers_of_a_zookeeper_have_one_cache() -> None:
-    """Of Eureka's caches only the load balancer's is between a ZooKeeper and its callers, and nothing lapses."""
+    """Between a ZooKeeper and its callers is the load balancer's cache alone, and nothing lapses there."""
     one = instance("rating", data_center=DataCenter(ZOOKEEPER.name))
     outcomes = dict(predict_effects(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating"))))
     assert "the last caller forgets it within 35 s" in outcomes[LifecycleEvent.POD_DELETED]
     assert outcomes[LifecycleEvent.OPERATOR_STOPS].endswith(
-        "without one it stays until somebody removes it: ZooKeeper forgets nothing, but what ends with its own"
-        " session"
+        "without one it stays until somebody removes it: ZooKeeper forgets nothing, but what ends with its"
+        " own session"
     )
 
 
