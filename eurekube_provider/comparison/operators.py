@@ -132,8 +132,8 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
                 else f"answered {_format_age(_parse_time(server.answered_at), now)}"
             )
             since = _format_age(_parse_time(server.read_at), now)
-            kind = registry_kind_of_url(server.url)
-            yield f"  {kind.name} {server.eureka} was read {since}; {server.url} {said}"
+            kind = registry_kind_of_url(server.url).name
+            yield f"  {kind} {server.eureka} was read {since}; {server.url} {said}"
     if not snapshot.states:
         error = snapshot.lease_error
         why = f"its Lease cannot be read ({error})" if error else "it has no Lease"
@@ -195,8 +195,8 @@ def findings_about_operators(
             read_at = _parse_time(server.read_at)
             if read_at is None or now - read_at > EUREKA_UNREAD_AFTER_SECONDS:
                 when = _format_age(read_at, now)
-                kind = registry_kind_of_url(server.url)
-                message = f"{one.holder} leads, and read the {kind.name} {server.eureka} {when}"
+                kind = registry_kind_of_url(server.url).name
+                message = f"{one.holder} leads, and read the {kind} {server.eureka} {when}"
                 yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.watched_namespaces for one in alive):
         yield from _findings_about_unwatched_objects(alive, objects)

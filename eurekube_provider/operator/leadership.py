@@ -226,6 +226,7 @@ class Leadership:
                 "became the leader with an old copy of the cluster, renewing but changing nothing until it is"
                 " current"
             )
+        self._looked_at = self._clock()  # all that may have taken long, and was no suspension
 
 
 def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:

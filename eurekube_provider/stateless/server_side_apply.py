@@ -83,11 +83,8 @@ class ClusterObjects:
             if known is None:
                 continue
             listed = self._read(known[0].path(), {"labelSelector": f"{STACK_LABEL}={label}"})
-            found += [
-                {**item, "apiVersion": api_version, "kind": kind}
-                for item in listed["items"]
-                if _was_applied(item)
-            ]
+            items = filter(_was_applied, listed["items"])
+            found += [{**item, "apiVersion": api_version, "kind": kind} for item in items]
         return found
 
     def delete(self, item: KubernetesObject) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka import windows
@@ -26,7 +25,6 @@ def error_for_response(
     hide: Callable[[str], str] = str,
     *,
     judges_usability: bool = True,
-    secret_file: Path | None = None,
 ) -> RegistryError:
     """Return the error for an unsuccessful answer.
 
@@ -34,7 +32,6 @@ def error_for_response(
     :param proxy: the proxy in between, without credentials; empty for none.
     :param hide: takes credentials out of a text: what answers may repeat the request's headers.
     :param judges_usability: True if a server that answers this request so cannot be used for any.
-    :param secret_file: the file that the refused password or token was read from, if it was.
     """
     code, body = response.status_code, _body_excerpt(response, hide)
     shown_body = f" ({body})" if body else ""
@@ -52,14 +49,11 @@ def error_for_response(
             " names what needs none), then the Eureka server"
         )
     elif code == 401:
-        checked = (
-            f"the user, and {secret_file}, which is read again at each refusal"
-            if secret_file
-            else "eurekube:user and eurekube:password (EUREKA_USER, EUREKA_PASSWORD); a variable is read"
-            " once, so that a process whose Secret was rotated must be restarted, unless"
-            " EUREKA_PASSWORD_FILE names a file"
+        reason = (
+            f"{url} answered 401, so that it wants other credentials: check eurekube:user and"
+            " eurekube:password (EUREKA_USER, EUREKA_PASSWORD). A variable is read once: restart the process"
+            " if its Secret was rotated, or name a file (EUREKA_PASSWORD_FILE), which is read again"
         )
-        reason = f"{url} answered 401, so that it wants other credentials: check {checked}"
     elif code == 403:
         reason = (
             f"{url} answered 403: Spring Security's CSRF protection must be off for /eureka/**, the user must"

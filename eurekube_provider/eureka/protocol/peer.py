@@ -443,13 +443,7 @@ class Peer:
             return None
         way = self._transport
         error = error_for_response(
-            what,
-            self.url,
-            response,
-            way.proxy,
-            way.hide_credentials,
-            judges_usability=judges_usability,
-            secret_file=way.connection.secret_file,
+            what, self.url, response, way.proxy, way.hide_credentials, judges_usability=judges_usability
         )
         if isinstance(error, RegistryUnreachable) or (judges_usability and isinstance(error, RegistryDenied)):
             self.traffic.note_usability(str(error))

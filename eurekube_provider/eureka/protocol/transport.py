@@ -155,7 +155,7 @@ class Transport:
 
     def __init__(self, url: str, connection: Connection) -> None:
         parts = urlsplit(url)
-        self._url, self.connection = url, connection
+        self._url, self._connection = url, connection
         self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube"}
         self._authorization = _authorization_header(connection)
         options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": _NO_RETRIES}
@@ -190,7 +190,7 @@ class Transport:
     def hide_credentials(self, text: str) -> str:
         """Return ``text`` without the credentials that are sent, also in the form in which they are sent."""
         sent = [*self._authorization.values(), *(getattr(self._pool, "proxy_headers", None) or {}).values()]
-        given = (self.connection.password, self.connection.token)
+        given = (self._connection.password, self._connection.token)
         secrets = [value.partition(" ")[2] for value in sent]
         secrets += [one for one in given if one and len(one) >= MIN_SECRET_LENGTH]
         for secret in secrets:
@@ -234,7 +234,7 @@ class Transport:
 
     def _reload_credentials(self) -> dict[str, str] | None:
         """Read the credentials again from their file, which may have changed; None without a file."""
-        file = self.connection.secret_file
+        file = self._connection.secret_file
         if file is None:
             return None
         try:
@@ -246,8 +246,8 @@ class Transport:
                 extra={"url": self._url, "error": str(error)},
             )
             return None
-        kind = "password" if self.connection.token is None else "token"
-        return _authorization_header(replace(self.connection, **{kind: secret}))  # type: ignore[arg-type]
+        kind = "password" if self._connection.token is None else "token"
+        return _authorization_header(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
 
     def _send(
         self,
@@ -260,7 +260,7 @@ class Transport:
         short_timeout: dict[str, Any] = {}
         if timeout_seconds is not None:
             # All pooled connections may be taken by requests that are not answered.
-            limits = self.connection.connect_timeout_seconds, self.connection.read_timeout_seconds
+            limits = self._connection.connect_timeout_seconds, self._connection.read_timeout_seconds
             connect, read = (min(timeout_seconds, limit) for limit in limits)
             short_timeout = {
                 "timeout": urllib3.Timeout(connect=connect, read=read),
@@ -280,7 +280,7 @@ class Transport:
         except AnswerTooSlow:
             raise ResponseNotEnded("the answer did not end in time") from None
         except AnswerTooLarge:
-            raise ResponseTooLarge(f"more than {self.connection.max_answer_mib} MiB") from None
+            raise ResponseTooLarge(f"more than {self._connection.max_answer_mib} MiB") from None
         except urllib3.exceptions.SSLError as error:
             raise TlsFailed(_root_cause(error)) from None
         except urllib3.exceptions.ProxyError as error:
@@ -294,7 +294,7 @@ class Transport:
         except ValueError as error:  # of a header, which it would show
             raise TransportError(f"the request cannot be sent ({type(error).__name__})") from None
         return EurekaResponse(
-            response.status, response.headers, response.data, self.connection.max_answer_bytes
+            response.status, response.headers, response.data, self._connection.max_answer_bytes
         )
 
 

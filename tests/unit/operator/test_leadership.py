@@ -228,6 +228,22 @@ def test_a_replica_that_was_suspended_reads_first(elector: Candidate, *, has_lea
     assert look(0.1) == []
 
 
+def test_a_long_beginning_is_no_suspension(elector: Candidate) -> None:
+    """A replica with many syncers takes its time to begin a term, and does not begin the term again."""
+    now = [0.0]
+
+    class ManySyncers(LeaderTasks):
+        def lead(self) -> None:
+            super().lead()
+            now[0] += 2 * SUSPENDED_AFTER_SECONDS
+
+    elector.holds, elector.term = True, 1
+    leadership, tasks = Leadership(elector, clock=lambda: now[0]), ManySyncers()  # type: ignore[arg-type]
+    assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
+    assert step(leadership, elector, tasks) == []
+    assert leadership.may_write()
+
+
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
