@@ -97,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
             return COULD_NOT_READ_EXIT_CODE
         if connection not in inventory.instances:
             return COULD_NOT_READ_EXIT_CODE  # which was said
+        kind_name = inventory.eurekas[connection].registry_kind.name
         target = _resolve_application(comparisons, target)
         application_comparisons = [one for one in comparisons if one.application == target.upper()]
         try:
@@ -120,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
                 message = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
                 print_error_line(f"eurekube explain: {message}; {_format_called_count(mirror)}")
             if is_called:
-                _print_explanation(options, application_comparisons, [], 0, mirror_explanations)
+                _print_explanation(options, kind_name, application_comparisons, [], 0, mirror_explanations)
             return NOT_FOUND_EXIT_CODE
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MAX_EXPLAINED_INSTANCES]
         with show_progress() as progress:
@@ -132,13 +133,14 @@ def run(options: argparse.Namespace) -> int:
         inventory, connection, {one.application for one in found}, target, [one.instance_id for one in found]
     )
     _print_explanation(
-        options, application_comparisons, explained, len(found) - len(chosen), mirror_explanations
+        options, kind_name, application_comparisons, explained, len(found) - len(chosen), mirror_explanations
     )
     return WELL_EXIT_CODE
 
 
 def _print_explanation(
     options: argparse.Namespace,
+    kind_name: str,
     application_comparisons: Sequence[Comparison],
     explanations: Sequence[InstanceExplanation],
     omitted_count: int,
@@ -151,7 +153,7 @@ def _print_explanation(
         "mirrors": [one.to_dict() for one in mirror_explanations],
     }
     blocks = [
-        *_explanation_blocks(application_comparisons, explanations, omitted_count),
+        *_explanation_blocks(kind_name, application_comparisons, explanations, omitted_count),
         *_mirror_blocks(mirror_explanations),
     ]
     print_output(OutputFormat(options.output), document, blocks)
@@ -249,6 +251,7 @@ def _read_pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object
 
 
 def _explanation_blocks(
+    kind_name: str,
     application_comparisons: Sequence[Comparison],
     explanations: Sequence[InstanceExplanation],
     omitted_count: int,
@@ -256,7 +259,7 @@ def _explanation_blocks(
     for row in application_comparisons:
         kubernetes, eureka = row.kubernetes or "-", row.eureka or "-"
         yield Line((Cell(row.application, Tone.STRONG), Cell(f"  {row.manager}: {row.state}")))
-        yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in Eureka", indent=2)
+        yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in {kind_name}", indent=2)
         if row.problem:
             yield Line.of(str(row.problem), Tone.WARNING, 2)
         yield from remedy_blocks(row.problem, indent=2)

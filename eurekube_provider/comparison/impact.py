@@ -74,21 +74,23 @@ def _effects_on_syncer_instance(instance: Instance, syncer: Syncer | None) -> It
     yield (
         LifecycleEvent.OPERATOR_STOPS,
         (
-            f"a standby replica goes on within {FAIL_OVER_SECONDS} s, and nothing changes; without one nobody"
-            f" renews it, and it {describe_lapse(instance)}"
+            f"a standby replica goes on within {FAIL_OVER_SECONDS} s, and nothing changes; without one it"
+            f" {describe_lapse(instance)}"
         ),
     )
 
 
 def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
     if syncer.is_paused:
-        return "nothing: the syncer is paused, so that it stays and is renewed until the pause ends"
+        return "nothing: the syncer is paused, so that it stays until the pause ends"
     if syncer.mode is Mode.SERVICE:
         last = "deregistered" if syncer.not_ready is NotReady.REMOVE else "DOWN"
         return (
             f"nothing, as long as another endpoint of the Service is ready; after the last one it is {last}"
         )
-    forgotten = f"the last caller forgets it within {Drain().forgotten_after_seconds} s"
+    no_lag = {"server_cache_seconds": 0, "client_fetch_seconds": 0, "replication_seconds": 0}
+    drain = Drain(**({} if registry_kind_of_instance(instance).lists_lag else no_lag))
+    forgotten = f"the last caller forgets it within {drain.forgotten_after_seconds} s"
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
         end = "deregistered" if syncer.policy is Policy.SYNC else "renewed no more"
         return (
@@ -96,7 +98,7 @@ def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
             "with Spring Cloud's default caches"
         )
     if syncer.policy is Policy.UPSERT_ONLY:
-        return f"the syncer's policy is UpsertOnly: it is renewed no more, and {describe_lapse(instance)}"
+        return f"the syncer's policy is UpsertOnly: it {describe_lapse(instance)}"
     return (
         f"it is deregistered at the moment at which the deletion begins; {forgotten}, with Spring Cloud's "
         "default caches"

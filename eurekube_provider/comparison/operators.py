@@ -11,6 +11,7 @@ from eurekube_provider.comparison.findings import Severity, StatusFinding, build
 from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, parse_lease_notes
 from eurekube_provider.core.objects import Object, parse_api_time, qualified_name
+from eurekube_provider.core.registry_kinds import EUREKA, RegistryKind, registry_kind_of_url
 from eurekube_provider.core.served import UNRENEWED_LIMIT_SECONDS
 from eurekube_provider.core.wording import format_count
 
@@ -117,7 +118,8 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
             is_watching_all = ALL_NAMESPACES in notes.watched_namespaces
             watched = "all namespaces" if is_watching_all else ", ".join(notes.watched_namespaces)
             yield f"  it calls the cluster {notes.cluster_name}, and watches {watched}"
-        if notes.cluster_name and not notes.is_cluster_name_given:
+        lapses = any(kind.renewals for kind in _registry_kinds(notes))
+        if notes.cluster_name and not notes.is_cluster_name_given and lapses:
             yield (
                 "  its settings do not give that name: started while the Kubernetes API does not answer, it"
                 f" would renew nothing, and all its instances would lapse; set --cluster-name"
@@ -130,7 +132,8 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
                 else f"answered {_format_age(_parse_time(server.answered_at), now)}"
             )
             since = _format_age(_parse_time(server.read_at), now)
-            yield f"  Eureka {server.eureka} was read {since}; {server.url} {said}"
+            kind = registry_kind_of_url(server.url).name
+            yield f"  {kind} {server.eureka} was read {since}; {server.url} {said}"
     if not snapshot.states:
         error = snapshot.lease_error
         why = f"its Lease cannot be read ({error})" if error else "it has no Lease"
@@ -192,7 +195,8 @@ def findings_about_operators(
             read_at = _parse_time(server.read_at)
             if read_at is None or now - read_at > EUREKA_UNREAD_AFTER_SECONDS:
                 when = _format_age(read_at, now)
-                message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
+                kind = registry_kind_of_url(server.url).name
+                message = f"{one.holder} leads, and read the {kind} {server.eureka} {when}"
                 yield build_finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.watched_namespaces for one in alive):
         yield from _findings_about_unwatched_objects(alive, objects)
@@ -215,7 +219,11 @@ def _findings_without_leader(snapshot: OperatorsSnapshot, now: float) -> Iterato
     if last is not None:
         who, when = last.holder or "a replica that released it", _format_age(last.renewed_at, now)
         message = f"no operator leads: the Lease {last.lease_name} was renewed {when} by {who}"
-    message += ": nothing is registered, renewed or removed, and what is in Eureka lapses"
+    ends = sorted(
+        f"what is in {kind.name} {'lapses' if kind.renewals else 'stays, also when its pod has ended'}"
+        for kind in _registry_kinds(last.notes if last is not None else LeaseNotes())
+    )
+    message += f": nothing is registered, renewed or removed, and {', '.join(ends)}"
     yield build_finding(Severity.FAULT, FindingName.OPERATOR_AWAY, message)
 
 
@@ -234,6 +242,11 @@ def _findings_about_unwatched_objects(
         yield build_finding(
             Severity.FAULT, FindingName.NAMESPACE_NOT_WATCHED, message, [qualified_name(one) for one in left]
         )
+
+
+def _registry_kinds(notes: LeaseNotes) -> set[RegistryKind]:
+    """Return the kinds of an operator's registries; Eureka's where it noted none."""
+    return {registry_kind_of_url(server.url) for server in notes.server_notes} or {EUREKA}
 
 
 def _describe_shared_namespaces(one: LeaseNotes, other: LeaseNotes) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from ipaddress import ip_address
 
+from eurekube_provider.core.address_policy import parse_ip_address
 from eurekube_provider.core.identity import pod_and_namespace_of_id
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import (
@@ -136,10 +136,4 @@ def pods_in_slices(slices: Iterable[Object]) -> set[tuple[str, str]]:
 
 def is_name_of_pod(name: str) -> bool:
     """Return whether the name in an instance's id is a pod's, and not an IP address or a Service's name."""
-    if ".svc" in name or not name:
-        return False
-    try:
-        ip_address(name)
-    except ValueError:
-        return True
-    return False
+    return bool(name) and ".svc" not in name and parse_ip_address(name) is None

@@ -223,21 +223,25 @@ def host_name_problem(
 def with_service_port_names(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -> Mirror:
     """Return the mirror with its ports named as those of the person's Service to which it adds slices.
 
-    The plain port takes the name of the Service's only port; otherwise the names stay.
+    The plain port takes the name of the Service's only port, and with it the secure port, by which callers of
+    port 443 must get to an instance that has one; otherwise the names stay.
     """
-    names = [str(one.get("name") or "") for one in service_ports]
-    if mirror.port.name not in names and len(names) == 1 and mirror.secure_port.name not in names:
-        return replace(mirror, port=replace(mirror.port, name=names[0]))
-    return mirror
+    ports = [(str(one.get("name") or ""), one.get("port")) for one in service_ports]
+    if len(ports) != 1 or ports[0][0] in (mirror.port.name, mirror.secure_port.name):
+        return mirror
+    name, number = ports[0]
+    secure = replace(mirror.secure_port, name=name) if number == 443 else mirror.secure_port
+    return replace(mirror, port=replace(mirror.port, name=name), secure_port=secure)
 
 
 def _instance_ports(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
     pairs = ((mirror.port, instance.port), (mirror.secure_port, instance.secure_port))
-    return tuple(
-        (port.name, given.number, port.app_protocol)
+    by_name = {
+        port.name: (port.name, given.number, port.app_protocol)
         for port, given in pairs
         if given.enabled and 1 <= given.number <= 65535
-    )
+    }
+    return tuple(by_name.values())
 
 
 def _judge_host_addresses(

@@ -39,7 +39,7 @@ SYNCER_REMEDIES: Mapping[str, str] = {
         " registrations removed, set spec.removeDeadSelfRegistered to true"
     ),
     SyncerCondition.AMBIGUOUS_PORT: "set spec.port to the name or the number of one of the ports",
-    SyncerCondition.NO_PORT: "set spec.port to a port of the Service",
+    SyncerCondition.NO_PORT: "set spec.port, or spec.securePort, to the name of a port of the Service",
     SyncerCondition.NO_ADDRESS: "do what the message says, or set spec.advertise to an address that it has",
     SyncerCondition.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
     SyncerCondition.DRAIN_TOO_SHORT: (

@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
+from eurekube_provider.core.address_policy import parse_ip_address
 from eurekube_provider.core.condition_types import SyncerCondition
 from eurekube_provider.core.endpoint_presence import is_name_of_pod
 from eurekube_provider.core.identity import pod_and_namespace_of_id
@@ -211,11 +211,10 @@ def _name_proves_pod(one: Instance, pod: str, address: str) -> bool:
 
 def _is_routable(text: str) -> bool:
     """Return whether an address may lead to another machine, unlike a loopback or link-local address."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    return not (address.is_loopback or address.is_unspecified or address.is_link_local)
+    address = parse_ip_address(text)
+    return address is not None and not (
+        address.is_loopback or address.is_unspecified or address.is_link_local
+    )
 
 
 def _shared_addresses(desired: Iterable[Instance]) -> frozenset[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from eurekube_provider.core.address_policy import parse_ip_address
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import pod_name_of_endpoint, qualified_name
@@ -114,7 +114,7 @@ def host_name_findings(
         if one.owner and one.owner.startswith("cluster/"):
             continue  # the syncer has the finding
         host, pod = one.host_name, pods.get(one.ip_address)
-        if _is_ip_address(host) or (pod is not None and one.ip_address in syncer_addresses):
+        if parse_ip_address(host) or (pod is not None and one.ip_address in syncer_addresses):
             continue
         inside = host.endswith((".svc", f".svc.{domain}", ".svc.cluster.local", ".pod.cluster.local"))
         if not inside and (pod is None or (host != pod.name and "." in host)):
@@ -126,14 +126,6 @@ def host_name_findings(
             remedy = f"have the client register its address: {PREFER_IP_ADDRESS_VARIABLE}=true"
             patch = environment_patch(pod.workload, PREFER_IP_ADDRESS_VARIABLE, "true", one.port.number)
         yield Finding(Fault.UNRESOLVABLE_HOST_NAME, subject, problem, remedy, patch)
-
-
-def _is_ip_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ afterwards.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -29,11 +30,16 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Kub
 from eurekube_provider.core.objects import parse_api_time
 from eurekube_provider.kube.access import LEASES, KubeAccess, list_objects_by_name
 from eurekube_provider.kube.elector import Elector
+from eurekube_provider.kube.reflector import WATCH_SETTLE_SECONDS
+from eurekube_provider.runtime.clock import boot_clock_seconds
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 """Seconds between two looks at the state of the election."""
+
+SUSPENDED_AFTER_SECONDS = 10.0
+"""Seconds without a look after which the process was suspended, and its copy of the cluster may be old."""
 
 
 class LeaderTasks(Protocol):
@@ -62,9 +68,17 @@ class Leadership:
     :param find_successor: returns the replica to which this one must hand the Lease over now; empty for none.
     """
 
-    def __init__(self, elector: Elector | None, find_successor: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        elector: Elector | None,
+        find_successor: Callable[[], str] = str,
+        clock: Callable[[], float] = boot_clock_seconds,
+    ) -> None:
         self._elector = elector
         self._find_successor = find_successor
+        self._clock = clock
+        self._looked_at = math.inf  # by :meth:`run_tasks`, last
+        self._settles_at = -math.inf  # until then watches bring what came during a suspension
         self._term = 0
         self._taken_over = 0
         self._losses = 0
@@ -75,12 +89,12 @@ class Leadership:
         """Return whether a change may be sent at this moment.
 
         A term that :meth:`run_tasks` has not begun yet allows no change: changes of the former term must end
-        first.
+        first. Nor does a process that was suspended: it must read first what changed meanwhile.
         """
-        if self._closed:
+        if self._closed or self._clock() - self._looked_at >= SUSPENDED_AFTER_SECONDS:
             return False
         elector = self._elector
-        return elector is None or (elector.may_write() and self._term == elector.term)
+        return self._term == 1 if elector is None else elector.may_write() and self._term == elector.term
 
     def had_earlier_leader(self) -> bool:
         """Return whether another replica may have led before, even a moment ago; True without an election."""
@@ -104,6 +118,7 @@ class Leadership:
         """
         elector = self._elector
         if elector is None:
+            self._term = 1
             return True
         elector.start()
         give_up_at = time.monotonic() + longest_seconds
@@ -142,25 +157,32 @@ class Leadership:
 
         :param on_leader_known: called once this replica leads, or reads that a live replica leads.
         """
-        if self._elector is None:
-            tasks.start_renewals()
-            while not tasks.is_cluster_copy_current() and not stop.wait(POLL_SECONDS):
-                pass
-            tasks.lead()
-            on_leader_known()
-            stop.wait()
-            return
-        self._elector.start()
+        elector = self._elector
+        if elector is not None:
+            elector.start()
         is_settled = False
         while not stop.is_set():
-            self.apply_election_state(self._elector, tasks)
-            if not is_settled and (self._term or self._elector.is_renewed_by_another):
+            self.apply_election_state(elector, tasks)
+            if not is_settled and (self._term or (elector is not None and elector.is_renewed_by_another)):
                 is_settled = True
                 on_leader_known()
             stop.wait(POLL_SECONDS)
 
-    def apply_election_state(self, elector: Elector, tasks: LeaderTasks) -> None:
-        """Begin, pause or end the leader's tasks by the elector's present state."""
+    def apply_election_state(self, elector: Elector | None, tasks: LeaderTasks) -> None:
+        """Begin, pause or end the leader's tasks by the elector's present state, and after a suspension."""
+        now = self._clock()
+        if now - self._looked_at >= SUSPENDED_AFTER_SECONDS:
+            self._term = self._taken_over = 0
+            self._settles_at = now + WATCH_SETTLE_SECONDS
+            _log.warning(
+                "noticed that the process was suspended, changing nothing until the copy of the cluster is "
+                "current",
+                extra={"seconds": round(now - self._looked_at)},
+            )
+        self._looked_at = now
+        if elector is None:
+            self._begin_term(1, tasks)
+            return
         losses, term = elector.lease_loss_count, elector.term
         if losses != self._losses:
             if tasks.pause_and_check_idle():
@@ -184,20 +206,27 @@ class Leadership:
             self._term = 0  # no change is allowed any more; all is reconciled again if the hand-over fails
             if tasks.pause_and_check_idle():
                 elector.hand_over_to(successor)
-        elif term != self._term and tasks.pause_and_check_idle():
-            begins, self._taken_over = term != self._taken_over, term
-            if begins:
-                self._renews_for_all = False
-                tasks.start_renewals()
-            if tasks.is_cluster_copy_current():
-                self._term = term
-                tasks.lead()
-                _log.info("became the leader, reconciling everything", extra={"term": term})
-            elif begins:
-                _log.warning(
-                    "became the leader with an old copy of the cluster, renewing but changing nothing until "
-                    "it is current"
-                )
+        else:
+            self._begin_term(term, tasks)
+
+    def _begin_term(self, term: int, tasks: LeaderTasks) -> None:
+        """Lead unless this term has begun, once former changes have ended and the copy is current."""
+        if term == self._term or not tasks.pause_and_check_idle() or self._clock() < self._settles_at:
+            return
+        begins, self._taken_over = term != self._taken_over, term
+        if begins:
+            self._renews_for_all = False
+            tasks.start_renewals()
+        if tasks.is_cluster_copy_current():
+            self._term = term
+            tasks.lead()
+            _log.info("became the leader, reconciling everything", extra={"term": term})
+        elif begins:
+            _log.warning(
+                "became the leader with an old copy of the cluster, renewing but changing nothing until it is"
+                " current"
+            )
+        self._looked_at = self._clock()  # all that may have taken long, and was no suspension
 
 
 def find_lease_namespace(access: KubeAccess, namespace: str, name: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 
+from eurekube_provider.core.address_policy import parse_ip_address
 from eurekube_provider.core.decision import BLOCKED_RECHECK_SECONDS
 from eurekube_provider.core.endpoint_presence import pods_in_slices
 from eurekube_provider.core.errors import KubernetesError, RegistryError
@@ -243,7 +244,7 @@ class SelfRegistrationCheck:
         whole lists show a pod's further addresses.
         """
         used = addresses & _addresses_of_unmirrored_slices(self._sources.slices.objects())
-        for address in addresses - used:
+        for address in filter(parse_ip_address, addresses - used):  # what others registered may be any text
             query = {"fieldSelector": f"status.podIP={address}"}
             if not all(map(has_pod_ended, self._access.get(PODS.path(), query)["items"])):
                 used.add(address)

@@ -186,7 +186,8 @@ class _OperatorParts:
             self._raise_if_misconfigured_or_duplicate()
         finally:
             _log.info(
-                "stopping the operator: deregistering nothing, instances lapse unless a replica renews them"
+                "stopping the operator: deregistering nothing; without another replica, instances in Eureka"
+                " lapse, and those in ZooKeeper stay"
             )
             for part in sorted(
                 self.parts_in_start_order, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from eurekube_provider.core.address_policy import parse_ip_address
 from eurekube_provider.core.errors import (
     ConfigurationError,
     KubernetesError,
@@ -342,10 +342,8 @@ def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
 
 
 def _is_loopback_host(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = parse_ip_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def check_zookeeper(

@@ -73,7 +73,7 @@ class ClusterObjects:
         return _effect(before, self._patch(path, item, {"dryRun": "All"}))
 
     def list_objects_of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
-        """Return the objects with the stack's label.
+        """Return the objects that were applied with the stack's label, without copies that others made.
 
         :param kinds: pairs of apiVersion and kind; a kind that the cluster does not know has no objects.
         """
@@ -83,7 +83,8 @@ class ClusterObjects:
             if known is None:
                 continue
             listed = self._read(known[0].path(), {"labelSelector": f"{STACK_LABEL}={label}"})
-            found += [{**item, "apiVersion": api_version, "kind": kind} for item in listed["items"]]
+            items = filter(_was_applied, listed["items"])
+            found += [{**item, "apiVersion": api_version, "kind": kind} for item in items]
         return found
 
     def delete(self, item: KubernetesObject) -> None:
@@ -173,6 +174,12 @@ def object_identity(item: KubernetesObject) -> tuple[str, str, str]:
     """Return kind, namespace and name of an object, which are the same in every API version."""
     metadata = item["metadata"]
     return str(item["kind"]), metadata.get("namespace", ""), metadata["name"]
+
+
+def _was_applied(item: KubernetesObject) -> bool:
+    """Return whether an object with a stack's label is the stack's: controllers copy objects with labels."""
+    managers = item["metadata"].get("managedFields")  # which each API server has, unless a person took them
+    return not managers or any(one.get("manager") == FIELD_MANAGER for one in managers)
 
 
 def _is_foreign_namespace(before: KubernetesObject | None, item: KubernetesObject) -> bool:

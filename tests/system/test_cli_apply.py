@@ -15,12 +15,14 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS, ApiResource
+from eurekube_provider.resources.operator_component.target_arguments import CONFIG_OBJECTS_NAME
 from lab import Lab
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
 
 pytestmark = pytest.mark.lab
 
+CONFIG_MAPS = ApiResource("", "v1", "configmaps")
 CLUSTER_ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "clusterroles")
 Cli = Callable[..., str]
 
@@ -117,6 +119,31 @@ def test_apply_makes_everything_and_remove_takes_it_down(
     assert cluster.get(NAMESPACES, unique_name) is not None
     assert cluster.get(CLUSTER_ROLES, f"eurekube-operator-{unique_name}-system") is None
     assert cli("remove", **moved) == ""
+
+
+def test_what_is_dropped_goes_and_copies_of_it_stay(
+    cli: Cli, cluster: Cluster, lab: Lab, unique_name: str
+) -> None:
+    """A ConfigMap that the program no longer makes is removed, and none of a person or of a controller that
+    copies objects with their labels.
+    """
+    namespace, name = f"{unique_name}-system", CONFIG_OBJECTS_NAME
+    cli("apply", connections={"east": {"url": lab.eureka_urls[0]}})
+    made = cluster.get(CONFIG_MAPS, name, namespace)
+    assert made is not None
+    own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own", "namespace": namespace}}
+    labels = made["metadata"]["labels"]
+    copy = {**own, "metadata": {"name": unique_name, "namespace": "default", "labels": labels}}
+    cluster.apply(CONFIG_MAPS, own)
+    cluster.apply(CONFIG_MAPS, copy)
+    removed = f"- ConfigMap {namespace}/{name}"
+    for options in (("--dry-run",), ()):
+        assert [one for one in touched(cli("apply", *options)) if one.startswith("- ")] == [removed]
+    assert cluster.get(CONFIG_MAPS, name, namespace) is None
+    assert cluster.get(CONFIG_MAPS, "own", namespace) is not None
+    cli("remove")
+    assert cluster.get(CONFIG_MAPS, unique_name, "default") is not None
+    cluster.delete(CONFIG_MAPS, unique_name, "default")
 
 
 def test_remove_waits_for_an_operator_and_says_so(

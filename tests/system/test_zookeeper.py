@@ -147,7 +147,10 @@ def test_the_commands_tell_of_it(
     assert code == 0, text
     code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory_options(lab, url))
     assert code == 0, text
-    assert "stays until somebody removes it: ZooKeeper forgets nothing" in " ".join(text.split())
+    said = " ".join(text.split())
+    assert "stays until somebody removes it: ZooKeeper forgets nothing" in said
+    assert "2/2 in Kubernetes, 2/2 in ZooKeeper" in said
+    assert "Eureka" not in said.replace("EurekaSyncer", ""), said
     code, text = command(capsys, "doctor", "-n", namespace, *inventory_options(lab, url))
     assert code in (0, 1), text
     assert "keepalive --zookeeper" not in text

@@ -51,7 +51,8 @@ def error_for_response(
     elif code == 401:
         reason = (
             f"{url} answered 401, so that it wants other credentials: check eurekube:user and"
-            " eurekube:password (EUREKA_USER, EUREKA_PASSWORD)"
+            " eurekube:password (EUREKA_USER, EUREKA_PASSWORD). A variable is read once: restart the process"
+            " if its Secret was rotated, or name a file (EUREKA_PASSWORD_FILE), which is read again"
         )
     elif code == 403:
         reason = (

@@ -184,7 +184,7 @@ def test_why_an_instance_is_not_up(found: InstanceObservation, expected: str) ->
             {"onTermination": "OutOfService"},
             "it is OUT_OF_SERVICE from that moment until its endpoint is gone",
         ),
-        ({"policy": "UpsertOnly"}, "it is renewed no more, and lapses: Eureka forgets it 180 to 240 s after"),
+        ({"policy": "UpsertOnly"}, "policy is UpsertOnly: it lapses: Eureka forgets it 180 to 240 s after"),
         ({"paused": True}, "nothing: the syncer is paused"),
         ({"mode": "service"}, "after the last one it is DOWN"),
         ({"mode": "service", "notReady": "Remove"}, "after the last one it is deregistered"),
@@ -197,6 +197,17 @@ def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
         predict_effects(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating", **spec)))
     )
     assert expected in outcomes[LifecycleEvent.POD_DELETED]
+
+
+def test_callers_of_a_zookeeper_have_one_cache() -> None:
+    """Between a ZooKeeper and its callers is the load balancer's cache alone, and nothing lapses there."""
+    one = instance("rating", data_center=DataCenter(ZOOKEEPER.name))
+    outcomes = dict(predict_effects(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating"))))
+    assert "the last caller forgets it within 35 s" in outcomes[LifecycleEvent.POD_DELETED]
+    assert outcomes[LifecycleEvent.OPERATOR_STOPS].endswith(
+        "without one it stays until somebody removes it: ZooKeeper forgets nothing, but what ends with its"
+        " own session"
+    )
 
 
 @pytest.mark.parametrize(

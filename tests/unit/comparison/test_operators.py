@@ -144,6 +144,23 @@ def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
     assert unnamed[3] == "  Eureka default was read 4 s ago; http://e/eureka failed: no answer"
 
 
+def test_a_zookeeper_forgets_nothing() -> None:
+    """Of an operator with ZooKeeper alone the sentences name ZooKeeper, where nothing lapses."""
+    note = ServerNote("default", "zookeeper://zk-1:2181/services")
+    left = read(lease(900, is_cluster_name_given=False, server_notes=(note,)))
+    assert list(describe_operators(left, NOW))[2:] == [
+        "  ZooKeeper default was read never; zookeeper://zk-1:2181/services answered never"
+    ]
+    (away,) = findings_about_operators(left, [SYNCER], NOW)
+    assert "what is in ZooKeeper stays, also when its pod has ended" in away.problem.text
+    assert "lapse" not in away.problem.text
+    (unread,) = findings_about_operators(read(lease(server_notes=(note,))), [SYNCER], NOW)
+    assert "read the ZooKeeper default never" in unread.problem.text
+    both = read(lease(900, server_notes=(note, server(4, 2))))
+    (away,) = findings_about_operators(both, [SYNCER], NOW)
+    assert "what is in Eureka lapses, what is in ZooKeeper stays" in away.problem.text
+
+
 def test_operators_as_json() -> None:
     """Operators become JSON with Lease, liveness, age and servers."""
     (one,) = operators_to_dict(read(lease(server_notes=(server(4, 2),))), NOW)

@@ -198,6 +198,14 @@ def test_ports_are_named_as_the_service_that_they_join() -> None:
         assert with_service_port_names(ports, MIRROR) == MIRROR
 
 
+def test_callers_of_port_443_get_to_the_secure_port() -> None:
+    """Where the Service's only port is 443, an instance is called at its secure port if it has one."""
+    mirror = with_service_port_names([{"port": 443}], MIRROR)
+    both, plain = mapped(instance(1, secure_port=Port(8443)), instance(2), mirror=mirror).endpoints
+    assert both.group.ports == (("", 8443, "https"),)
+    assert plain.group.ports == (("", 8080, ""),)
+
+
 def shown(number: int, **more: Any) -> MirrorEndpoint:
     """Return an endpoint that is in a slice already."""
     return MirrorEndpoint(HTTP, f"192.0.2.{number}", f"vm-{number}", **{"is_ready": True, **more})

@@ -14,8 +14,10 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
 from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.reflector import WATCH_SETTLE_SECONDS
 from eurekube_provider.operator.leadership import (
     CLOCK_TOLERANCE_SECONDS,
+    SUSPENDED_AFTER_SECONDS,
     DuplicateOperatorCheck,
     Leadership,
     find_lease_namespace,
@@ -80,7 +82,7 @@ def leadership(elector: Candidate) -> Leadership:
     return Leadership(elector)  # type: ignore[arg-type]
 
 
-def step(leadership: Leadership, elector: Candidate, tasks: LeaderTasks) -> list[str]:
+def step(leadership: Leadership, elector: Candidate | None, tasks: LeaderTasks) -> list[str]:
     """Return the calls that one look at the Lease causes."""
     tasks.done.clear()
     leadership.apply_election_state(elector, tasks)  # type: ignore[arg-type]
@@ -185,14 +187,61 @@ def test_the_only_replica_leads_until_it_stops() -> None:
     leadership, tasks, stop = Leadership(None), LeaderTasks(), threading.Event()
     thread = threading.Thread(target=leadership.run_tasks, args=(tasks, stop))
     thread.start()
-    wait_until(lambda: tasks.done == ["renew", "lead"], "it to lead", 10.0)
-    assert leadership.may_write()
+    wait_until(
+        lambda: tasks.done == ["pause", "renew", "lead"] and leadership.may_write(), "it to lead", 10.0
+    )
     stop.set()
     thread.join(timeout=10.0)
     assert not thread.is_alive()
     leadership.forbid_changes()
     leadership.release_lease()
     assert not leadership.may_write()
+
+
+@pytest.mark.parametrize("has_lease", [True, False])
+def test_a_replica_that_was_suspended_reads_first(elector: Candidate, *, has_lease: bool) -> None:
+    """A process that was suspended begins anew, with or without a Lease: it writes nothing until its watches
+    brought what changed meanwhile, and its copy is current.
+    """
+    now = [0.0]
+    elector.holds, elector.term = True, 1
+    leadership = Leadership(elector if has_lease else None, clock=lambda: now[0])  # type: ignore[arg-type]
+    tasks = LeaderTasks()
+
+    def look(seconds_later: float) -> list[str]:
+        now[0] += seconds_later
+        return step(leadership, elector if has_lease else None, tasks)
+
+    assert look(0.0) == ["pause", "renew", "lead"]
+    assert look(SUSPENDED_AFTER_SECONDS - 1) == []
+    assert leadership.may_write()
+    now[0] += 60.0
+    assert not leadership.may_write()
+    assert look(0.0) == ["pause"]
+    assert not leadership.may_write()
+    tasks.knows_all = False
+    assert look(WATCH_SETTLE_SECONDS) == ["pause", "renew"]
+    assert not leadership.may_write()
+    tasks.knows_all = True
+    assert look(0.1) == ["pause", "lead"]
+    assert leadership.may_write()
+    assert look(0.1) == []
+
+
+def test_a_long_beginning_is_no_suspension(elector: Candidate) -> None:
+    """A replica with many syncers takes its time to begin a term, and does not begin the term again."""
+    now = [0.0]
+
+    class ManySyncers(LeaderTasks):
+        def lead(self) -> None:
+            super().lead()
+            now[0] += 2 * SUSPENDED_AFTER_SECONDS
+
+    elector.holds, elector.term = True, 1
+    leadership, tasks = Leadership(elector, clock=lambda: now[0]), ManySyncers()  # type: ignore[arg-type]
+    assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
+    assert step(leadership, elector, tasks) == []
+    assert leadership.may_write()
 
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

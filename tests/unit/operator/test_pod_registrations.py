@@ -44,6 +44,8 @@ class Pods:
     def _get(self, path: str, query: dict[str, str]) -> dict[str, Any]:
         field, _, value = query["fieldSelector"].partition("=")
         self._ask(f"{path}?{value}")
+        if "," in value:  # which begins another selector
+            raise KubernetesError("unable to parse requirement", status_code=400)
         if field == "metadata.name":
             return {"items": [one for one in self.pods if one["metadata"]["name"] == value]}
         return {"items": [one for one in self.pods if one["status"]["podIP"] == value]}
@@ -205,6 +207,12 @@ def test_what_a_dead_pod_registered_is_removed(pods: Pods, monkeypatch: pytest.M
     found.scene.reconcile()
     assert "DeadSelfRegistered" not in found.scene.report.problems
     assert found.scene.report.self_registered == ()
+
+
+def test_an_address_that_is_none_stops_no_removal(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a registration whose address is any text the API server is not asked by that text."""
+    found = dead(pods, monkeypatch, replace(itself("here,there", 8080), host_name="a"), **OPT_IN)
+    assert not found.passes()
 
 
 def test_a_pod_that_died_is_known_to_the_next_operator(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,9 @@ class BusyApi(Api):
             self.refusals -= 1
             raise KubernetesError("429: storage is (re)initializing", status_code=429)
         if path == "/api/v1/namespaces":
-            return {"items": [{"metadata": NAMESPACE["metadata"]}]}
+            ours = {**NAMESPACE["metadata"], "managedFields": [{"manager": "eurekube", "operation": "Apply"}]}
+            copied = {"name": "copy", "managedFields": [{"manager": "hnc", "operation": "Update"}]}
+            return {"items": [{"metadata": ours}, {"metadata": {**NAMESPACE["metadata"], **copied}}]}
         return super().request(method, path, *arguments, **more)
 
 
@@ -102,7 +104,7 @@ def test_a_read_that_the_api_server_is_too_busy_for_is_repeated() -> None:
     """A read answered with 429 is repeated for a limited time, for an object and for a list."""
     assert ClusterObjects(BusyApi(2)).apply(NAMESPACE) is ApplyEffect.UNCHANGED
     (found,) = ClusterObjects(BusyApi(2)).list_objects_of_stack("eurekube.dev", [("v1", "Namespace")])
-    assert found["kind"] == "Namespace"
+    assert (found["kind"], found["metadata"]["name"]) == ("Namespace", "shop")
     with pytest.raises(KubernetesError, match="429"):
         ClusterObjects(BusyApi(2), busy_seconds=0.0).list_objects_of_stack(
             "eurekube.dev", [("v1", "Namespace")]

@@ -245,6 +245,7 @@ def test_wrong_credentials(answering: Answer) -> None:
         "answered 401",
         "eurekube:password",
         "EUREKA_PASSWORD",
+        "restart the process if its Secret was rotated, or name a file (EUREKA_PASSWORD_FILE)",
     )
     assert error.status_code == 401
 
