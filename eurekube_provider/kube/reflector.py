@@ -188,14 +188,11 @@ class Reflector:
         return self._synced.is_set()
 
     @property
-    def is_first_list_forbidden(self) -> bool:
-        """True if the first list failed for want of permission, for which the reflector keeps asking."""
-        return not self.is_synced and self._denied == 403
-
-    @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if the first list is complete, or that of a single namespace that may not be read."""
-        return self.is_synced or (self.namespace is not None and self.is_first_list_forbidden)
+        """True if the first list is complete, or that of a single namespace that may not be read, for which
+        the reflector keeps asking.
+        """
+        return self.is_synced or (self.namespace is not None and self._denied == 403)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reflector's thread; bookmarks show that a watch is alive."""
@@ -425,10 +422,7 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        for one in self.reflectors:
-            if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
-                return item
-        return None
+        return next(filter(None, (one.get(namespace, name) for one in self._reflectors_of(namespace))), None)
 
     def objects(self, namespace: str | None = None) -> list[Object]:
         return [item for one in self.reflectors for item in one.objects(namespace)]
@@ -447,17 +441,14 @@ class ReflectorGroup:
 
     def find_unsynced(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose first list is not complete yet, if any."""
-        for one in self.reflectors:
-            if one.namespace in (None, namespace) and not one.is_synced:
-                return one
-        return None
+        return next((one for one in self._reflectors_of(namespace) if not one.is_synced), None)
 
     def find_denied_after_list(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose copy is old since it may not be read, if any."""
-        for one in self.reflectors:
-            if one.namespace in (None, namespace) and one.is_denied_after_list:
-                return one
-        return None
+        return next((one for one in self._reflectors_of(namespace) if one.is_denied_after_list), None)
+
+    def _reflectors_of(self, namespace: str) -> list[Reflector]:
+        return [one for one in self.reflectors if one.namespace in (None, namespace)]
 
     @property
     def failure(self) -> KubernetesError | None:

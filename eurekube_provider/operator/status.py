@@ -229,7 +229,7 @@ class StatusWriter:
         self._limiter = RateLimiter[SyncerKey](
             wait_quiet, SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS
         )
-        self._condition = threading.Condition()
+        self._condition = threading.Condition()  # whose lock its holder may take again
         self._wanted: dict[SyncerKey, _PendingStatus] = {}
         self._counts_due = OrderedDict[SyncerKey, float]()  # since when mere counts are to be written
         self._was_last_urgent = False
@@ -263,7 +263,7 @@ class StatusWriter:
                 before.write_deadline if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
             )
             self._wanted[key] = _PendingStatus(syncer, report, urgent_fields, write_deadline)
-            if self._is_overwritten(syncer):  # whatever the other writer changed is put right soon
+            if self.is_overwritten(syncer):  # whatever the other writer changed is put right soon
                 self._known[key].urgent_fields = ()
             elif before is not None and before.urgent_fields == urgent_fields:
                 return  # the turn of the older one is this one's
@@ -277,14 +277,11 @@ class StatusWriter:
         A leader that was killed may have sent a status that the API server carries out later.
         """
         with self._condition:
-            return self._is_overwritten(syncer)
-
-    def _is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        last, status = self._known.get(key_of(syncer)), syncer.get("status") or {}
-        if last is None or last.status is None or resource_version(syncer) <= last.version:
-            return False
-        ours = (one for one in (last.status, last.sent) if one is not None)
-        return not any(_equal_but_for_sync_time(status, one) for one in ours)
+            last, status = self._known.get(key_of(syncer)), syncer.get("status") or {}
+            if last is None or last.status is None or resource_version(syncer) <= last.version:
+                return False
+            ours = (one for one in (last.status, last.sent) if one is not None)
+            return not any(_equal_but_for_sync_time(status, one) for one in ours)
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that was deleted."""

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eurekube_provider.core.quoting import redact_secrets
-from eurekube_provider.operator.triggers.targets import AutomationStack
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
+    AutomationStack,
     StackRun,
     StackRunner,
     StackRunOutcome,

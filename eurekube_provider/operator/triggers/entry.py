@@ -100,25 +100,19 @@ class StackRefreshEntry:
         has_changed = self.last_compared_change_at != self.schedule.last_change_at
         return debounced if has_changed else self.run_due_at(earliest_run_at)
 
-    def _run_due_at_even_if_paused(self, earliest_run_at: float | None) -> float | None:
-        """Return when a run is due, whether paused or not; None while nothing may have changed, or while its
-        target cannot run.
-        """
-        due = self.schedule.run_due_at(self.run_limits)
-        if due is None or earliest_run_at is None:
-            return None
-        held_until = -math.inf if self.braked_since is None else self.braked_since + BRAKE_HOLD_SECONDS
-        return max(due, earliest_run_at, held_until)
-
-    def run_due_at(self, earliest_run_at: float | None) -> float | None:
+    def run_due_at(self, earliest_run_at: float | None, *, even_if_paused: bool = False) -> float | None:
         """Return when a run for changed addresses is due; None while nothing may have changed, or while
         paused.
 
         :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
-        if self.refresh is None or self.refresh.is_paused:
+        due = self.schedule.run_due_at(self.run_limits)
+        if self.refresh is None or due is None or earliest_run_at is None:
             return None
-        return self._run_due_at_even_if_paused(earliest_run_at)
+        if self.refresh.is_paused and not even_if_paused:
+            return None
+        held_until = -math.inf if self.braked_since is None else self.braked_since + BRAKE_HOLD_SECONDS
+        return max(due, earliest_run_at, held_until)
 
     def compare_with_last_run(
         self,
@@ -175,7 +169,7 @@ class StackRefreshEntry:
             )
         else:
             earliest = -math.inf if earliest_run_at is None else earliest_run_at
-            free = self._run_due_at_even_if_paused(earliest) or now
+            free = self.run_due_at(earliest, even_if_paused=True) or now
             self.state = self.state.as_waiting(free - now)
         return None
 
@@ -187,7 +181,7 @@ class StackRefreshEntry:
         """Return why the endpoints, compared with the last run's, look like a broken source."""
         if self.last_run_endpoints is None:
             # Another process began it: how many there were is all that is known.
-            count = self.state.last_run_address_count
+            count = int(self.state.last_run.get("addresses") or 0)
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
             return describe_suspicious_address_loss(count, going, going, coming)
         leaving = self.last_run_endpoints.keys() - endpoints.keys()

@@ -15,12 +15,15 @@ from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.automation import automation_runner
 from eurekube_provider.operator.triggers.pulumi_stack import pulumi_stack_runner
-from eurekube_provider.operator.triggers.targets import AutomationStack, ConcurrencyLimit, PulumiStack, Target
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
+    AutomationStack,
+    ConcurrencyLimit,
+    PulumiStack,
     StackRun,
     StackRunner,
     StackRunOutcome,
     StackRunResult,
+    Target,
 )
 
 _log = logging.getLogger(__name__)

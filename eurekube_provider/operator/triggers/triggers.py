@@ -45,7 +45,7 @@ from eurekube_provider.operator.triggers.runs import (
     RunStatistics,
     runner_of,
 )
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunner, StackRunOutcome
+from eurekube_provider.operator.triggers.targets import StackRun, StackRunner, StackRunOutcome
 from eurekube_provider.operator.triggers.trigger_state import (
     REFUSAL_REASONS,
     StackRefreshState,
@@ -293,7 +293,7 @@ class StackRefreshController:
             state = StackRefreshState.from_object(item)
             changed_at = time.monotonic()
             entry = StackRefreshEntry(item, state, state.schedule(changed_at, datetime.now(UTC)))
-            target, began_at = state.last_run_target, entry.schedule.run_began_at
+            target, began_at = str(state.last_run.get("target") or ""), entry.schedule.run_began_at
             self._begun_at[target] = max(began_at, self._begun_at.get(target, began_at))
             with self._lock:
                 self._entries[key] = entry

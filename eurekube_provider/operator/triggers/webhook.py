@@ -20,12 +20,13 @@ from typing import Any
 import requests
 import requests.adapters
 
-from eurekube_provider.operator.triggers.targets import Webhook, WebhookFormat
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
     StackRun,
     StackRunner,
     StackRunOutcome,
     StackRunResult,
+    Webhook,
+    WebhookFormat,
 )
 from eurekube_provider.runtime.bounded_http import FinalResponse
 

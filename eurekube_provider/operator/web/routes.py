@@ -11,8 +11,7 @@ from eurekube_provider.core.quoting import encodable
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import MetricsExporter
-from eurekube_provider.operator.web.overview import build_status_document
-from eurekube_provider.operator.web.page_request import PageRequest
+from eurekube_provider.operator.web.overview import PageRequest, build_status_document
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.operator.web.status_page import (
     PAGE_SECURITY_POLICY,

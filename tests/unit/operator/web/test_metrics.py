@@ -22,8 +22,7 @@ from eurekube_provider.core.plan import Plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS, MetricsExporter
-from eurekube_provider.operator.web.overview import build_status_document
-from eurekube_provider.operator.web.page_request import PageRequest
+from eurekube_provider.operator.web.overview import PageRequest, build_status_document
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
 from tests.unit.operator.parts import URL, PlayedOperator, saying
