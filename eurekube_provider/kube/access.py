@@ -113,11 +113,9 @@ _METADATA_ONLY_MEDIA_TYPES = (
 class KubeAccess:
     """A client of one API server with one identity; any number of threads may share it.
 
-    :param configuration: how the API server is reached, and by which identity.
     :param namespace: the namespace of this process: its pod's, or the kubeconfig context's.
     :param may_write: called directly before each request that changes something; if it returns False, the
         request is not sent and :class:`LeadershipLost` is raised.
-    :param pool: the connections; new ones unless given.
     :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
 
@@ -306,7 +304,6 @@ class KubeAccess:
         """Yield a watch's events until the server ends it.
 
         :param read_timeout_seconds: the longest silence; bookmarks come about once a minute.
-        :param on_open: called when the server has begun to answer.
         :raises KubernetesError: the watch was refused, was broken off or fell silent.
         """
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=read_timeout_seconds)
@@ -392,10 +389,7 @@ class KubeAccess:
 
 
 def _set_proxy(configuration: client.Configuration) -> None:
-    """Set the proxy that kubectl would use, the kubeconfig's or else the environment's, and its credentials.
-
-    :raises ConfigurationError: it cannot be used.
-    """
+    """Set the proxy that kubectl would use, the kubeconfig's or else the environment's, and its credentials."""
     source, proxy = "the proxy-url of the kubeconfig", configuration.proxy
     if not proxy:
         source, found = "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY", getproxies()

@@ -76,8 +76,6 @@ class Reflector:
         ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
-    :param labels: a label selector for the objects to copy; default all.
-    :param page_size: the number of objects that one request of a list asks for.
     :param on_denied: called on that thread when the objects that were listed before may not be read any more.
     """
 

@@ -56,7 +56,6 @@ _FORCE_DESTROY_HINT = (
 class GuardedOperator:
     """An operator, as its stack's state describes it.
 
-    :ivar namespace: the operator's namespace.
     :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no engine
         has reported it.
     :ivar watch_namespaces: the namespaces that it serves; empty for all.
@@ -64,7 +63,6 @@ class GuardedOperator:
         removal the operator waits.
     :ivar owns_crds: True if the CRDs are removed with it, and with them every syncer and mirror of the
         cluster.
-    :ivar is_forced: True if it may be removed whatever it serves.
     :ivar kubeconfig: the path of a file, or the text of one; None for kubectl's own rules.
     """
 
@@ -94,7 +92,6 @@ def refuse_removal_while_needed(
     Those of its own stack have a minute to go: a program may keep them without the operator. An operator
     whose namespace is gone serves nobody. Each request has a time-out of 10 s.
 
-    :param wait: sleeps the given seconds.
     :raises OperatorStillNeeded: one sentence that names the syncers and mirrors, and says how to go on.
     """
     if operator.is_forced or _is_variable_true(environment, FORCE_DESTROY_VARIABLE):
@@ -137,9 +134,6 @@ def refuse_existing_namespace(
 
     Pulumi's Kubernetes plugin may take an existing namespace over, and later removes it with all that others
     have in it.
-
-    :param remedy: the remedy where others made the namespace.
-    :raises ConfigurationError: one sentence that says what to do.
     """
     try:
         if not _namespace_exists(operator, access(operator)):

@@ -89,7 +89,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run_with_options(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT, or do the task of ``--once``, ``--check`` or ``--check-removal``.
 
-    :param options: the parsed flags of :func:`add_flags`.
     :returns: 0 after a signal, or when all is done or well; 1 when the configuration is wrong, with one
         sentence on standard error, when a change failed, or when ``--check`` found something to fix.
     """

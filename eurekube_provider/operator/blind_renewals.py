@@ -99,8 +99,6 @@ class RenewalsWithoutKubernetes:
     def start_if_api_is_silent(self, answered: threading.Event) -> None:
         """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
         a request and is silent.
-
-        :param answered: set once the Kubernetes API has answered.
         """
 
         def start_after_silence() -> None:

@@ -75,7 +75,6 @@ class ConditionInput:
     """The result of one reconcile of a syncer: the input of all conditions.
 
     :param application: the syncer's application in upper case; empty where it is not known.
-    :param eureka_instances: the syncer's instances in Eureka after the reconcile.
     :param desired_count: number of desired instances; after a reconcile that ended early, the last known
         number.
     :param drain_problem_sentence: why callers lose calls when pods end; empty where they lose none, None
@@ -85,16 +84,12 @@ class ConditionInput:
     :param last_known_registered_count: the last known number of instances in Eureka, where this process never
         read Eureka.
     :param waiting_change_count: number of changes that a paused syncer has not made.
-    :param brake_problem: why removals are held back; None where none are.
-    :param read_error: why Eureka cannot be read at the moment.
     :param claimed_names: the application and VIP names under which the syncer had instances before.
     :param instances_under_other_name: the syncer's instances whose owner has another cluster name that no
         setting lists as a former name.
     :param pods_reusing_addresses: the pod that has an instance's address now, by instance id: a paused
         syncer does not renew that instance any more.
-    :param other_owner_problems: problems with instances of other owners.
     :param self_registered: instances that the syncer's pods registered themselves, also pods that are gone.
-    :param gate_problem: the problem of the pods that wait for their readiness gate; None where none does.
     """
 
     application: str
@@ -144,7 +139,6 @@ class SyncerReport(ReportedState):
     """The content of a syncer's next status.
 
     :param application: the syncer's application in upper case; empty where it is not known.
-    :param desired: number of desired instances.
     :param problems: faults and mere notes, by condition type.
     :param unchecked_condition_types: condition types without a finding yet: the status keeps its present
         conditions.

@@ -57,9 +57,7 @@ LONGEST_RECONCILE_SECONDS = 600.0
 class Controller:
     """The queue and the workers that reconcile syncers, each by one worker at a time.
 
-    :param registries: the registries by the name that ``spec.eureka`` may give.
     :param sources: the copies of Kubernetes' objects; they have synced when :meth:`start` is called.
-    :param previous_cluster_names: returns the former names of the cluster.
     :param gates: opens readiness gates by each decision; None where no readiness gate is served.
     """
 

@@ -101,7 +101,6 @@ class _Refusal:
 class DerivedSyncerController:
     """The controller of derived syncers; any number of workers may share it, each with a syncer of its own.
 
-    :param report: called with a refused Service and the reason.
     :param waits: True to wait until the watch shows a created syncer, since a single pass has no later
         reconcile.
     """

@@ -62,8 +62,6 @@ class DrainCheck:
     """The drain check's thread and its findings; every method may be called from any thread.
 
     :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check no pod.
-    :param changed: called with the key of a syncer whose finding has changed.
-    :param wait_quiet: waits until no more urgent work is queued, for at most the given seconds.
     """
 
     def __init__(
@@ -222,10 +220,7 @@ def pods_of_workloads(slices: Iterable[Object]) -> tuple[list[list[PodNameAndAdd
 
 
 def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
-    """Return the finding on how long a pod serves after its deletion began, from its spec.
-
-    :param needed_seconds: for how long callers may call the pod after its deletion began.
-    """
+    """Return the finding on how long a pod serves after its deletion began, from its spec."""
     subject, applies_to_whole_workload = _workload_title_and_uniformity(pod)
     spec = pod.get("spec") or {}
     serves = serving_seconds_after_deletion(spec)

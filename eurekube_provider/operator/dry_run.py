@@ -52,7 +52,6 @@ class RecordedMirror:
 
     :ivar report: None for a mirror that was deleted, or whose reconcile reported nothing new.
     :ivar writes: real or planned writes, such as ``+ Service review``.
-    :ivar was_reconciled: False for a mirror without a reconcile.
     """
 
     report: MirrorReport | None = None
@@ -149,9 +148,7 @@ class RunReport:
         """Print every plan, its outcome, and the faults of syncers and mirrors.
 
         :param owners: the owner of each syncer that should have been reconciled.
-        :param reports: the report of each syncer's last reconcile.
         :param deleted: syncers that were deleted, and waited for an operator to remove their finalizer.
-        :param mirrors: mirrors that should have been reconciled.
         """
         with self._lock:
             self._reports, self._deleted = reports, deleted
@@ -261,8 +258,6 @@ def _mirror_text(entry: tuple[MirrorKey, RecordedMirror]) -> str:
 class RecordingRegistry:
     """A wrapper of a registry that records each plan in a run report; in a dry run it only reads the
     registry.
-
-    :param name: the name of the registry's connection.
     """
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:

@@ -53,8 +53,6 @@ class EndedPodSearch:
     def find_ended_instance_ids(self, key: SyncerKey, registered: Collection[Instance]) -> frozenset[str]:
         """Return the ids of a syncer's instances whose pods are proven to have ended. Pods that live are
         remembered, and read last in the next search.
-
-        :param registered: the syncer's instances in Eureka.
         """
         near = pods_in_slices(self._sources.slices_of_syncer(key))
         places = (pod_and_namespace_of_id(one.instance_id) for one in registered)
@@ -83,8 +81,6 @@ class EndedPodSearch:
     def pods_reusing_addresses(self, key: SyncerKey, registered: Collection[Instance]) -> dict[str, str]:
         """Return the pods, as namespace/name, that are proven to have the address of a syncer's instance now
         in place of its own pod, by instance id.
-
-        :param registered: the syncer's instances in Eureka.
         """
         own = self._sources.slices_of_syncer(key)
         there = {

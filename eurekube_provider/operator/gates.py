@@ -92,7 +92,6 @@ class _LastDecision:
 class _PodReadings:
     """The readings of one pod's instance from all servers of a Eureka; all times are monotonic.
 
-    :ivar wanted_instance: the instance that each server must show, with its address, as UP.
     :ivar required_shown_seconds: for how long each server must show the instance before the gate opens.
     :ivar shown_since: the time since which each reading has shown the instance, by server.
     :ivar answered_at: the time of the last answer, by server.
@@ -100,7 +99,6 @@ class _PodReadings:
         answered.
     :ivar silent_since_by_server: the time since which a server is silent, by server that did not answer the
         last reading.
-    :ivar last_reading_began_at: the time at which the last reading began; None before the first.
     :ivar silent_since: the beginning of the first of the latest readings that no server answered; None after
         an answer.
     """
@@ -161,12 +159,7 @@ class _PodReadings:
 class GateOpener(Loop):
     """The threads that open readiness gates; every method may be called from any thread.
 
-    :param registries: the registries by the name that ``spec.eureka`` may give.
     :param computed_seconds: how long callers need to learn of a pod, where the syncer's spec does not say.
-    :param changed: called with the key of a syncer whose problem of waiting pods has changed.
-    :param may_write: returns True if this replica leads.
-    :param may_select: returns True if a syncer of the first namespace may select Services of the second.
-    :param is_refused: returns True if the Service of a derived syncer is refused.
     """
 
     def __init__(
@@ -465,8 +458,6 @@ class GateOpener(Loop):
     def _start_due_readings(self, reading_keys: Collection[ReadingKey]) -> None:
         """Start the readings that are due, each registry's on a thread of its own: a registry that hangs
         delays no other. Forget the readings of all other keys.
-
-        :param reading_keys: the keys of the readings that the waiting pods need.
         """
         now = time.monotonic()
         with self._lock:

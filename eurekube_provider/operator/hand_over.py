@@ -64,7 +64,6 @@ class HandOver:
     """One replica's part in the hand-over of the Lease, whether it leads or stands by.
 
     :param identity: this replica's in the Lease.
-    :param registries: the registries by their connections' names.
     :param is_cluster_copy_current: returns True while this replica could change something as the leader.
     """
 

@@ -66,7 +66,6 @@ class NextOwnerSearch:
         """Return the next owners of the instances that a syncer gives up, the first where several syncers
         want one; None while a candidate's pods or nodes are not read yet, which a single pass waits for.
 
-        :param key: the syncer that gives the instances up.
         :param given_up: the instances, by the name of the registry that holds them.
         """
         while True:

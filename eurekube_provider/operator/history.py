@@ -56,7 +56,6 @@ class LastReconcile:
     :param removals_held_since: Unix time since when the brake holds removals back; None where it does not.
     :param differing_count: number of instances that differ, including refused ones; None where they could not
         be compared with Eureka.
-    :param first_differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
     :param refused_keys: the instances in whose place another owner's is.
     :param succeeded_at: Unix time of the last reconcile that ended as synced; None for none.
     """
@@ -76,7 +75,6 @@ class RecentChange:
 
     :param at: Unix time of the change.
     :param action: ``registered``, ``updated``, ``deregistered`` or ``refused``.
-    :param why: the reason in words.
     :param cause: the reason without the instance's own names, so that equal reasons compare equal.
     """
 
@@ -120,8 +118,6 @@ class ReconcileHistory:
         """Record a reconcile that has ended.
 
         :param plan: all differences; None where the reconcile ended before it had a plan.
-        :param outcome: the changes that were made, and those that failed.
-        :param held: the removals that the brake holds back.
         """
         now = time.time()
         is_compared = plan is not None and report.problems.keys().isdisjoint(EUREKA_UNREADABLE_REASONS)

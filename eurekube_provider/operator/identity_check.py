@@ -57,7 +57,6 @@ class CheckResult:
 
     :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
         ``zookeeper``, ``marker``, ``name`` or ``namespace``.
-    :ivar subject: the name of the object.
     :ivar detail: the present state; for a warning also its effect, and what to do.
     """
 
@@ -80,9 +79,6 @@ def cluster_name_findings(
 
     A pure function.
 
-    :param uid: UID of the cluster's kube-system namespace.
-    :param notes: the notes at the operator's Lease.
-    :param instances: the instances that Eureka lists.
     :param are_all_listed: False if a Eureka could not be read, so that nobody can count them.
     """
     name = settings.cluster_name or default_cluster_name(uid)
@@ -171,10 +167,6 @@ def name_and_namespace_findings(
 ) -> Iterator[CheckResult]:
     """Yield all findings on names and namespaces; none where the cluster does not answer, which other checks
     report.
-
-    :param lease: namespace and name of the operator's Lease.
-    :param instances: the instances that Eureka lists.
-    :param are_all_listed: False if a Eureka could not be read.
     """
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])

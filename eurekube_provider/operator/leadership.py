@@ -98,8 +98,6 @@ class Leadership:
     def wait_for_lease(self, stop: threading.Event, longest_seconds: float) -> bool:
         """Wait until this replica holds the Lease, for a single pass; return False when asked to stop.
 
-        :param stop: set to end the wait.
-        :param longest_seconds: most seconds to wait.
         :raises EurekubeError: another process renews the Lease meanwhile, or it cannot be taken.
         """
         elector = self._elector
@@ -125,10 +123,7 @@ class Leadership:
         return True
 
     def require_lease(self) -> None:
-        """Raise an error if a single pass has lost the Lease.
-
-        :raises EurekubeError: the Lease was lost.
-        """
+        """Raise an error if a single pass has lost the Lease."""
         if not self.may_write() and self._elector is not None and not self._closed:
             raise EurekubeError(
                 f"not all was done, since the Lease {self._elector.lease_name} was not renewed in time, or"

@@ -27,7 +27,6 @@ class LeaseMemory:
     """The copy of the Lease's notes: every replica reads them, and the holder writes them with each renewal;
     threads may share it, since it is only replaced as a whole.
 
-    :param registries: the registries by their connections' names.
     :param is_long_running: False for a single pass, which does not record the watched namespaces.
     """
 

@@ -167,7 +167,6 @@ class Permissions:
         well.
 
         :param unowned: the instances of its application that no Eurekube registered.
-        :param own_instance_ids: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
         others = frozenset(self._names_that_no_service_has(syncer))

@@ -77,10 +77,7 @@ class SelfRegistrationCheck:
     def pods_with_address_other_than_node(
         self, key: SyncerKey, namespace: str, suspects: Collection[PodNameAndAddress]
     ) -> frozenset[PodNameAndAddress]:
-        """Return the pods whose address is their own and not their node's, without pods that cannot be read.
-
-        :param suspects: names and addresses of pods.
-        """
+        """Return the pods whose address is their own and not their node's, without pods that cannot be read."""
         if not suspects:
             self._own.pop(key, None)
             return frozenset()
@@ -155,7 +152,6 @@ class SelfRegistrationCheck:
         the servers say, and if no EndpointSlice and no pod of the cluster has its address, nor the address of
         the pod that registered it, as the API server says at this moment.
 
-        :param dead: the registrations that :meth:`registrations_of_gone_pods` returned.
         :param application: in upper case.
         """
         if not dead:

@@ -64,10 +64,6 @@ _log = logging.getLogger(__name__)
 class Reconciler:
     """The reconciler of syncers; any number of workers may share it, each with a syncer of its own.
 
-    :param may_write: returns True if this replica leads, as far as it knows.
-    :param previous_cluster_names: returns the former names of the cluster.
-    :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
-    :param derived: the writer of derived syncers; by default one that reports no refused Service.
     :param reads_each_instance: see :class:`.situations.SituationReader`.
     """
 
@@ -216,10 +212,7 @@ class Reconciler:
         return True
 
     def _remove_release_annotation(self, key: SyncerKey, *, was_held: bool) -> None:
-        """Remove the release annotation, so that it does not release the next braked removals as well.
-
-        :param was_held: True if it released removals.
-        """
+        """Remove the release annotation, so that it does not release the next braked removals as well."""
         if not self._access.sends_writes:
             if was_held:
                 _log.warning(
@@ -482,7 +475,6 @@ class Reconciler:
         """Return the result that a reconcile would have if it ended now, since a registry does not answer;
         an empty one for a syncer of which only its first reconcile says what it asks for.
 
-        :param name: the registry's name.
         :param decided: the decision that is being carried out; None before one.
         """
         if decided is None:
@@ -515,7 +507,6 @@ class Reconciler:
         """Return the report on a decision while or after it is carried out; None for a syncer that gets no
         report.
 
-        :param instances: what the syncer has at each registry by now.
         :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
         """
         item, situation, decision = decided.syncer_object, decided.situation, decided.decision
@@ -564,7 +555,6 @@ class Reconciler:
     ) -> SyncerReport:
         """Return the report on a reconcile that ended early.
 
-        :param registries: the registries, as the syncer's worker uses them.
         :param error: why Eureka cannot be asked, beside the failure.
         """
         key, before = key_of(item), item.get("status") or {}

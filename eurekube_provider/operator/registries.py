@@ -47,10 +47,7 @@ def zookeeper_servers(connection: Any) -> ZooKeeperServers:
 def instances_under_other_cluster_names(
     registry: Registry, cluster: Cluster, key: tuple[str, str]
 ) -> list[Instance]:
-    """Return a syncer's instances at a registry under other names of its cluster, known by the cluster's UID.
-
-    :param key: the syncer's namespace and name.
-    """
+    """Return a syncer's instances at a registry under other names of its cluster, known by the cluster's UID."""
     return [
         one
         for name in registry.cluster_names() - {cluster.name}
@@ -171,10 +168,7 @@ class Registries(dict[str, Registry]):
         return reading_error(self[name].condition()) if self._worker_registry not in ("", name) else None
 
     def require_read(self, name: str) -> None:
-        """Raise an error until a registry has been read once.
-
-        :raises RegistryError: it has not.
-        """
+        """Raise an error until a registry has been read once."""
         condition = self[name].condition()
         if isinstance(condition, NeverRead):
             raise condition.error or RegistryUnreachable(f"the Eureka {name!r} has not been read yet")

@@ -24,7 +24,6 @@ _EMPTY_OUTCOME = PlanOutcome()
 class SyncerDeletion:
     """The completed deletion of a syncer, after its finalizer was removed.
 
-    :ivar instances: the syncer's last instances.
     :ivar deregistered_count: how many of them were deregistered before the finalizer was removed.
     :ivar left_behind_note: the reason why the finalizer was removed although instances may still be in
         Eureka; empty if none may.
@@ -40,11 +39,8 @@ class SyncerResult:
     """The result of a syncer's reconcile.
 
     :ivar syncer_object: the custom resource; None where it does not exist.
-    :ivar report: the report for its status; None for none.
     :ivar applied_spec: the syncer's spec, if the reconcile applied it; None for an earlier end.
     :ivar all_differences: all differences from Eureka, resolved or not.
-    :ivar held_removals: the removals that the brake holds back.
-    :ivar completed_deletion: the completed deletion of a syncer; None for others.
     :ivar syncers_to_reconcile: other syncers that must be reconciled because of this result.
     :ivar requeue_after_seconds: seconds until this syncer must be reconciled again, even without a change.
     :ivar error: the error for which the reconcile must be retried.
@@ -66,7 +62,6 @@ class SyncerResult:
 class DecidedSituation:
     """The situation of a syncer, and the decision on it.
 
-    :ivar syncer_object: the custom resource; None where it does not exist.
     :ivar registries: the registries, as the worker that carries out the decision uses them.
     """
 

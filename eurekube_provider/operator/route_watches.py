@@ -40,7 +40,6 @@ class RouteWatches:
     :param concerned: called with the key of each syncer whose objects have been read.
     :param concerned_later: called with the key of each syncer that an object's change may concern, and the
         longest delay, seconds.
-    :ivar groups: the watches by the name of their kind.
     """
 
     def __init__(

@@ -200,10 +200,6 @@ def check_kubernetes(
 
     :param namespaces: the namespaces to check; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
-    :param stacks: the Pulumi Stacks that are targets.
-    :param serves_mirrors: True to check the requirements of mirrors, too.
-    :param gate_namespaces: the namespaces whose pods may declare the readiness gate; None among them for all.
-    :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     """
     kinds = [crd for crd in CRD_KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:

@@ -84,7 +84,6 @@ class Settings:
     file.
 
     :param connections: the Eureka clusters by name; there is always one called ``default``.
-    :param targets: the targets that StackRefreshes may name, by name.
     """
 
     connections: Mapping[str, Connection]
@@ -304,10 +303,7 @@ class Settings:
         return self.gate_namespaces
 
     def lease_namespace_and_name(self, own_namespace: str) -> tuple[str, str]:
-        """Return the namespace and name of the Lease that the replicas share.
-
-        :param own_namespace: the namespace that this process belongs to.
-        """
+        """Return the namespace and name of the Lease that the replicas share."""
         return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:

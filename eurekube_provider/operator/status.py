@@ -135,7 +135,6 @@ def problem_conditions(
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the conditions of the optional ``kinds``: those that hold, and those that have held before.
 
-    :param problems: by kind.
     :param unknown: the kinds that nobody checked: their present conditions are kept.
     """
     before = conditions_of(item)
@@ -177,10 +176,7 @@ def make_condition(
 
 @dataclass(frozen=True, slots=True)
 class _PendingStatus:
-    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``.
-
-    :ivar urgent_fields: see :func:`_urgent_fields`.
-    """
+    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``."""
 
     syncer: Mapping[str, Any]
     report: SyncerReport
@@ -192,7 +188,6 @@ class _PendingStatus:
 class _KnownStatus:
     """The status of one syncer that the writer wrote or read last.
 
-    :ivar status: None before the first.
     :ivar version: the syncer's resourceVersion with it.
     :ivar sent: the status that was sent last, answered or not.
     :ivar is_unsure: True if the last write was perhaps carried out.
@@ -219,10 +214,7 @@ def _urgent_fields(syncer: Mapping[str, Any], report: SyncerReport) -> tuple[obj
 
 
 class StatusWriter:
-    """The writer of syncers' statuses, on a thread of its own.
-
-    :param wait_quiet: waits until there is nothing more urgent to do, for at most the given seconds.
-    """
+    """The writer of syncers' statuses, on a thread of its own."""
 
     def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
         self._access = access
@@ -436,10 +428,7 @@ class StatusPublisher:
     def publish_reconcile(
         self, syncer: Mapping[str, Any], report: SyncerReport, outcome: PlanOutcome, seconds: float
     ) -> None:
-        """Report one reconcile and its changes in the status, Events and the log.
-
-        :param seconds: how long it took.
-        """
+        """Report one reconcile and its changes in the status, Events and the log."""
         if outcome.done:
             actions = [change.action for change in outcome.done]
             _log.info(

@@ -47,10 +47,8 @@ class UnservedSyncerSearch(Loop):
     """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
     into the syncer's status.
 
-    :param namespaces: the namespaces that this operator watches.
     :param dropped: returns the namespaces that this operator watched before and does not any more; it gets
         the namespaces with syncers that this operator does not watch.
-    :param may_write: returns True if this replica leads.
     """
 
     def __init__(

@@ -90,10 +90,7 @@ class StackRefreshEntry:
         return True
 
     def next_check_at(self, earliest_run_at: float | None) -> float | None:
-        """Return when this StackRefresh must be reconciled next; None while nothing is to be done.
-
-        :param earliest_run_at: when a run of its target may begin; None while it cannot.
-        """
+        """Return when this StackRefresh must be reconciled next; None while nothing is to be done."""
         debounced = self.schedule.debounce_ends_at(self.run_limits)
         if self.refresh is None or debounced is None:
             return None
@@ -123,7 +120,6 @@ class StackRefreshEntry:
     ) -> DueRun | None:
         """Compare the present endpoints with those of the last run, once the debounce is over.
 
-        :param earliest_run_at: when a run of its target may begin; None while it cannot.
         :returns: the endpoints to run for, if a run is due as well.
         """
         debounced = self.schedule.debounce_ends_at(self.run_limits)

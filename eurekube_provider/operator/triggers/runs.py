@@ -47,8 +47,6 @@ class _ActiveRun:
     """A run that is under way, or whose end nobody has taken note of yet.
 
     :ivar began_at: the monotonic time at which the run began.
-    :ivar runs_local_process: True if the run is a process on this machine.
-    :ivar is_retry: True if the run repeats one that did not go well.
     """
 
     thread: threading.Thread
@@ -61,11 +59,7 @@ class _ActiveRun:
 class RunRequest:
     """A request for a run of a target for one StackRefresh.
 
-    :ivar key: namespace and name of the StackRefresh.
     :ivar uid: the StackRefresh's UID; by the end of the run another one may have its name.
-    :ivar leadership_term: the term of leadership in which the request was made.
-    :ivar wanted_digest: the digest of the state to run for.
-    :ivar is_retry: True if the request repeats a run that did not go well.
     """
 
     key: tuple[str, str]
@@ -89,7 +83,6 @@ class FinishedRun:
 class RunStatistics:
     """The counts of one StackRefresh's runs since this process began.
 
-    :ivar outcomes: number of runs by outcome.
     :ivar succeeded_at: Unix time at which a run succeeded last; None while none has.
     """
 
@@ -108,7 +101,6 @@ class RunStatistics:
 class RunPool:
     """The runs of targets, on threads of their own, as many at once as their targets allow.
 
-    :param runners: by target.
     :param concurrency: by target; a target without one has a group of its own, and counts as a local process.
     :param on_run_ended: called on a run's thread when there is something for :meth:`pop_finished`.
     :ivar cancelled: set to ask all runs to end soon.

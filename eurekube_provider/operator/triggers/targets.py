@@ -80,7 +80,6 @@ class Webhook:
 class AutomationStack:
     """A stack that a worker process runs with a local Pulumi CLI.
 
-    :ivar work_dir: the directory of its project.
     :ivar identity: the stack's identity, the same for any name and directory from which it is run.
     """
 
@@ -239,8 +238,6 @@ SECRET_KEYS = ("secret", "authorization")
 def parse_targets(written: Any, place: str) -> dict[str, Target]:
     """Return the targets of a configuration file, by name.
 
-    :param written: the value of the file's key ``targets``.
-    :param place: the file and that key, for errors.
     :raises ConfigurationError: a target that cannot be used.
     """
     return {
@@ -348,10 +345,6 @@ class StackRunOutcome(StrEnum):
 class StackRun:
     """One run of a target, as the target gets it.
 
-    :ivar namespace: the namespace of the StackRefresh.
-    :ivar name: the name of the StackRefresh.
-    :ivar cluster: the cluster's name.
-    :ivar addresses: the addresses that the run is for.
     :ivar idempotency_key: equal for every try of the same run, also by another replica.
     :ivar attempt: the number of the try, from 1 on.
     :ivar timeout_seconds: seconds from now after which the run is given up.

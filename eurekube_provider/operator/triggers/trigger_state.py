@@ -53,13 +53,10 @@ class StackRefreshState:
     """The status of a StackRefresh.
 
     :ivar is_ready: True if the StackRefresh is valid and its last run went well; None before the first one.
-    :ivar ready: reason and message of the condition Ready.
     :ivar is_synced: True if the stack was run for the present addresses.
-    :ivar synced: reason and message of the condition Synced.
     :ivar last_run: ``lastRun`` of the status; empty before the first run.
     :ivar served_digest: the digest of the last run; empty while a run is under way, and after one that
         failed.
-    :ivar successful_runs: number of runs that succeeded.
     :ivar consecutive_failures: number of runs that failed since the last success.
     :ivar service_count: number of the cluster's Services at the last comparison.
     :ivar address_count: number of their ready addresses.
@@ -201,7 +198,6 @@ class StackRefreshState:
     ) -> StackRefreshState:
         """Return the state of a StackRefresh whose run has ended.
 
-        :param run_digest: the digest that the run was for.
         :param retry_seconds: when it is tried again, if it failed.
         """
         good = result.outcome.is_success
@@ -249,10 +245,7 @@ class StackRefreshState:
 
 
 def stack_refresh_status_patch(item: Object, state: StackRefreshState, wall: datetime) -> dict[str, Any]:
-    """Return the status for ``state`` as a merge patch, in which None removes a field.
-
-    :param item: the object with its current status, whose transition times are kept.
-    """
+    """Return the status for ``state`` as a merge patch, in which None removes a field."""
     at = format_utc_time(wall.timestamp())
     conditions: list[Mapping[str, Any]] = [
         make_condition(item, RefreshCondition.READY, state.ready, at, holds=state.is_ready),

@@ -424,10 +424,7 @@ class StackRefreshController:
         return True
 
     def _remove_release_annotation(self, key: RefreshKey, *, was_held: bool) -> None:
-        """Remove the release annotation, so that it does not release the next braked run as well.
-
-        :param was_held: True if it released a run.
-        """
+        """Remove the release annotation, so that it does not release the next braked run as well."""
         message = "released the brake, as the release annotation asks: running the stack"
         if not was_held:
             message = "taking the release annotation off: no run is held"

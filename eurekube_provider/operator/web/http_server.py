@@ -52,7 +52,6 @@ class Request:
     """A request to the operator's web server.
 
     :param query: the last value of each field.
-    :param accept: the header ``Accept``.
     :param is_awaited: returns False once the connection was ended, so that nobody would read an answer.
     """
 
@@ -64,10 +63,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer to a request.
-
-    :param security_policy: the ``Content-Security-Policy``.
-    """
+    """An answer to a request."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"

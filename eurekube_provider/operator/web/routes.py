@@ -27,7 +27,6 @@ class WebRoutes:
     """The handler of all paths: until :meth:`show_operator`, responses say that the operator is starting.
 
     :param blind: renewals without Kubernetes, which are reported until then.
-    :param has_status_page: False to serve health and metrics only.
     """
 
     def __init__(

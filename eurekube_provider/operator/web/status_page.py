@@ -201,11 +201,7 @@ def _mirror_name_and_sentence(row: JsonObject) -> tuple[str, str]:
 
 
 def _names_explained_above(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
-    """Return the names of syncers and mirrors whose sentence is already shown above their row.
-
-    :param sentences: the sentences, each with the name of a syncer or mirror.
-    :param boxes: the sentences of the boxes above the table.
-    """
+    """Return the names of syncers and mirrors whose sentence is already shown above their row."""
     seen = {_parse_problem(one).message for one in boxes}
     repeated = set()
     for name, sentence in sentences:
