@@ -389,7 +389,7 @@ class KubeAccess:
 
 
 def _set_proxy(configuration: client.Configuration) -> None:
-    """Set the proxy that kubectl would use, the kubeconfig's or else the environment's, and its credentials."""
+    """Set the proxy that kubectl would use, of the kubeconfig or else the environment, with credentials."""
     source, proxy = "the proxy-url of the kubeconfig", configuration.proxy
     if not proxy:
         source, found = "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY", getproxies()

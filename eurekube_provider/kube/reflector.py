@@ -50,7 +50,6 @@ STUCK_AFTER_SECONDS = 300.0
 """Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
 
 FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.1, 30.0
-"""The range of the seconds that a reflector waits after a failure."""
 
 RELIST_AFTER_FAILURES = 3
 """The number of refusals in a row after which a new list is read, since the API may not know the version;
@@ -182,7 +181,6 @@ class Reflector:
 
     @property
     def is_synced(self) -> bool:
-        """True if the first list is complete."""
         return self._synced.is_set()
 
     @property

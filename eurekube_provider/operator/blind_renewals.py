@@ -35,7 +35,6 @@ without it.
 """
 
 POLL_SECONDS = 1.0
-"""Seconds between two readings of a registry's instances."""
 
 
 LEASE_READ_SECONDS = 2.0

@@ -58,7 +58,6 @@ _TYPES_COMPATIBLE_WITH_SYNCED = frozenset(
         SyncerCondition.WAITING_FOR_CALLERS,
     }
 )
-"""Types of conditions that may hold while Synced holds, too."""
 
 _TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS = _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
 

@@ -333,7 +333,6 @@ class Controller:
             self.drain_check.check_soon(result.applied_spec)
 
     def _publish_report(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Publish the report of a result, if it has one."""
         item, report = result.syncer_object, result.report
         if report is None or item is None:
             return
@@ -354,7 +353,6 @@ class Controller:
     def _report_wait(
         self, key: SyncerKey, name: str, error: RegistryError, decided: DecidedSituation | None
     ) -> None:
-        """Publish the status of a syncer that waits for Eureka."""
         result = self._reconciler.result_while_waiting(key, name, error, decided)
         self._publish_report(key, result, 0.0)
 

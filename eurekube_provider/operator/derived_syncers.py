@@ -67,7 +67,6 @@ then.
 """
 
 REFUSED_SPEC_RETRY_SECONDS = 60.0
-"""Seconds before a spec that the API server refused is sent again."""
 
 RETRY_SECONDS = 10.0
 """Seconds until a request is repeated that failed otherwise than by a refused spec."""
@@ -554,7 +553,6 @@ class DerivedSyncerController:
         self._patch_syncer(parent, {"annotations": {RELEASE_BRAKE_ANNOTATION: None}})
 
     def _annotate_with_now(self, item: Object, annotation: str) -> None:
-        """Set an annotation of a syncer to ``now``."""
         self._patch_syncer(item, {"annotations": {annotation: "now"}})
 
     def _finish_deletion(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:

@@ -91,12 +91,10 @@ class DrainCheck:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop checking pods."""
         self._stopped.set()
         self._queue.close()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the checking thread."""
         return liveness_of_started_threads([self._thread])
 
     def check_soon(self, syncer: Syncer) -> None:
@@ -142,7 +140,6 @@ class DrainCheck:
             return self._problems.get(key) if self._needed_seconds else ""
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         with self._lock:
             for table in (self._specs, self._known, self._problems):
                 table.pop(key, None)

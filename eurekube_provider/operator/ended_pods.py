@@ -47,7 +47,6 @@ class EndedPodSearch:
         self._existing_in_last_search: dict[SyncerKey, frozenset[str]] = {}
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         self._existing_in_last_search.pop(key, None)
 
     def find_ended_instance_ids(self, key: SyncerKey, registered: Collection[Instance]) -> frozenset[str]:

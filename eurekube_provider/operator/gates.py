@@ -48,7 +48,6 @@ from eurekube_provider.operator.sources import ClusterCache
 _log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_PASSES = 1.0
-"""Seconds between two checks of the pods that wait for their gate."""
 
 SECONDS_BETWEEN_SHOWN_POD_READS = 5.0
 """Seconds between two readings of a pod that every server shows; other pods are read every
@@ -66,7 +65,6 @@ RETRY_SECONDS = 5.0
 """Seconds until a condition is written again after a failure, such as a missing right."""
 
 LONGEST_PASS_SECONDS = 120.0
-"""Seconds after which a check of the waiting pods counts as stuck."""
 
 ReadingKey = tuple[str, str, InstanceKey]
 """The name of a registry, the UID of a pod, and the key of the instance to look for there."""
@@ -139,7 +137,6 @@ class _PodReadings:
         return is_up and found is not None and found.ip_address == self.wanted_instance.ip_address
 
     def is_read_due(self, now: float) -> bool:
-        """Return whether this pod's instance must be read now."""
         times = [self.shown_since.get(server) for server in self.last_answers]
         began = self.last_reading_began_at
         if began is None or not times or None in times:
@@ -202,13 +199,11 @@ class GateOpener(Loop):
         )
 
     def stop(self) -> None:
-        """Stop opening gates."""
         super().stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False, cancel_futures=True)
 
     def record_decision(self, situation: SyncerSituation, decision: Decision) -> None:
-        """Record the last decision on a syncer."""
         refused = {
             one.instance.key: one.actual
             for one in decision.home_differences.refusals
@@ -241,7 +236,6 @@ class GateOpener(Loop):
             return self._problems.get(key)
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         with self._lock:
             self._asked.pop(key, None)
             self._problems.pop(key, None)
@@ -603,7 +597,6 @@ _COMPARED_CONDITION_FIELDS = ("status", "reason", "message")
 """Fields of a pod's gate condition by which a new condition is told from the present one."""
 
 _REGISTERING_STATES = (SyncerState.COMPLETE, SyncerState.INCOMPLETE)
-"""States of a syncer in which new instances are registered."""
 
 
 def _makes_newly_up(change: Change) -> bool:

@@ -32,12 +32,9 @@ MOST_KEPT_DIFFERENCES = 50
 """Most differences that are kept of one reconcile; the others are only counted."""
 
 MOST_RECENT_CHANGES = 100
-"""Number of last changes that are kept of all syncers together."""
 
 
 class ReconcileResult(StrEnum):
-    """The result of a reconcile."""
-
     SYNCED = "synced"
     """Eureka holds the instances that the syncer asks for."""
 
@@ -93,7 +90,6 @@ _RECENT_CHANGE_ACTION_BY_ACTION = {
     Action.SET_STATUS: "updated",
     Action.DEREGISTER: "deregistered",
 }
-"""Values of :attr:`RecentChange.action`, by the action of a plan."""
 
 
 class ReconcileHistory:
@@ -142,7 +138,6 @@ class ReconcileHistory:
             )
 
     def count_reconcile_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
-        """Count a reconcile that has ended, by its result."""
         self.durations.observe(seconds)
         with self._lock:
             last = self.last.get(key)
@@ -175,7 +170,6 @@ class ReconcileHistory:
         return [_explain(*one) for one in recent]
 
     def result_counts(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
-        """Return the number of reconciles by syncer and result."""
         with self._lock:
             return Counter(self._results)
 

@@ -33,7 +33,6 @@ from eurekube_provider.kube.elector import Elector
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-"""Seconds between two looks at the state of the election."""
 
 
 class LeaderTasks(Protocol):
@@ -288,11 +287,9 @@ class DuplicateOperatorCheck:
                 )
 
     def start(self) -> None:
-        """Start the periodic check."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the periodic check."""
         self._stopped.set()
 
     def _run(self) -> None:

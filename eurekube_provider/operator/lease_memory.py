@@ -20,7 +20,6 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.runtime.clock import format_utc_time
 
 MOST_NOTED_ERROR_LETTERS = 200
-"""Number of letters of a server's error that the notes keep."""
 
 
 class LeaseMemory:

@@ -37,7 +37,6 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._began_at = time.monotonic()
         self._thread.start()
 
@@ -46,7 +45,6 @@ class Loop:
         self._stopped.set()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the thread."""
         age = time.monotonic() - self._began_at
         return liveness_of_started_threads([self._thread], age, self._longest_seconds)
 

@@ -116,7 +116,6 @@ class SourcedText:
 
 
 def environment_variable_name(name: str) -> str:
-    """Return the environment variable of an option."""
     return name.upper().replace("-", "_")
 
 

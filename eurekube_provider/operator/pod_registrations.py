@@ -70,14 +70,13 @@ class SelfRegistrationCheck:
         self._unrenewed: dict[SyncerKey, dict[InstanceKey, tuple[Instance, float]]] = {}
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         for memory in (self._own, self._gone, self._looked, self._unrenewed):
             memory.pop(key, None)
 
     def pods_with_address_other_than_node(
         self, key: SyncerKey, namespace: str, suspects: Collection[PodNameAndAddress]
     ) -> frozenset[PodNameAndAddress]:
-        """Return the pods whose address is their own and not their node's, without pods that cannot be read."""
+        """Return the pods whose address is not their node's, without pods that cannot be read."""
         if not suspects:
             self._own.pop(key, None)
             return frozenset()

@@ -18,13 +18,11 @@ from eurekube_provider.runtime.backoff import backoff_seconds
 K = TypeVar("K")
 
 FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.5, 60.0
-"""Delays in seconds of a key's first retry, and of its retries after many failures."""
 
 REST_SECONDS = 0.1
 """Seconds between two hand-outs of a key for changes that other keys' work may have caused."""
 
 SINGLE_GROUP = ""
-"""Name of the group of an undivided queue."""
 
 
 class _KeyGroup(Generic[K]):

@@ -587,6 +587,5 @@ class Reconciler:
 
 
 def _count_done(outcome: PlanOutcome, changes: Collection[Change]) -> int:
-    """Return how many of the changes were made."""
     meant = {id(change) for change in changes}
     return sum(id(change) in meant for change in outcome.done) if meant else 0

@@ -47,7 +47,7 @@ def zookeeper_servers(connection: Any) -> ZooKeeperServers:
 def instances_under_other_cluster_names(
     registry: Registry, cluster: Cluster, key: tuple[str, str]
 ) -> list[Instance]:
-    """Return a syncer's instances at a registry under other names of its cluster, known by the cluster's UID."""
+    """Return a syncer's instances under other names of its cluster, known by the cluster's UID."""
     return [
         one
         for name in registry.cluster_names() - {cluster.name}
@@ -81,7 +81,6 @@ class Registries(dict[str, Registry]):
         return worker_registry is not None and isinstance(worker_registry.condition(), NeverRead)
 
     def instances_of_owner(self, owner: str) -> dict[str, list[Instance]]:
-        """Return an owner's instances at each connection."""
         return {name: registry.known_instances(owner=owner) for name, registry in self.items()}
 
     def instances_under_other_cluster_names(

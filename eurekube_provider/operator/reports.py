@@ -72,5 +72,4 @@ class DecidedSituation:
 
     @property
     def changed_registry_names(self) -> list[str]:
-        """Names of the registries to which changes are sent."""
         return [name for name, steps in self.decision.steps_by_registry.items() if steps.plan]

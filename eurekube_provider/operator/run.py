@@ -68,10 +68,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("eurekube_provider.operator")
 
 API_RETRY_SECONDS = 2.0
-"""Seconds until a start asks the Kubernetes API again, which did not answer."""
 
 _SECONDS_BETWEEN_UNREAD_WARNINGS = 10.0
-"""Seconds between two log lines on what a start still waits for."""
 
 THREAD_SWITCH_SECONDS = 0.001
 """Seconds after which a busy thread, such as one that parses a list, lets another thread run.
@@ -455,7 +453,6 @@ def _create_registries(
 
 
 def _record_refusal_event(events: EventRecorder, service: Object, why: Problem) -> None:
-    """Record an Event on a Service that is refused."""
     events.record(
         {"apiVersion": "v1", "kind": "Service", **service},
         EventType.WARNING,

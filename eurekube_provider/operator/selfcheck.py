@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-"""Path to which the API server gets each question whether this operator has a right."""
 
 LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
 """Greatest difference in seconds between this machine's clock and a server's that is no warning."""
@@ -92,11 +91,9 @@ MISSING_RIGHT_EFFECTS = {
     " only, --leader-elect false does without",
     "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
 }
-"""Effect of a missing right on a resource, by the resource's name in rules."""
 
 
 INSTALL_CRDS_COMMAND = "`eurekube crds | kubectl apply -f -`"
-"""Command that installs the CRDs, for a sentence."""
 
 CRD_KINDS = {
     "eurekasyncers": ("EurekaSyncer", "nothing is registered", CheckVerdict.WARNING),

@@ -270,7 +270,6 @@ class Settings:
 
     @property
     def lease_timing(self) -> ElectionTiming:
-        """Times by which the Lease is renewed and lost."""
         return ElectionTiming(
             self.lease_duration_seconds, self.renew_deadline_seconds, self.retry_period_seconds
         )
@@ -323,13 +322,11 @@ class Settings:
 
 
 _SETTING_OPTIONS = options_of(Settings)
-"""Options of the settings, by the name of their field."""
 
 ALL_OPTIONS = (
     *(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS),
     *_SETTING_OPTIONS.values(),
 )
-"""Options of the default connection and of the settings."""
 
 CONFIG_OPTION = Option(
     "config", "FILE", TEXT_TYPE, None, "YAML file with the same names, further connections, and targets"

@@ -53,7 +53,6 @@ from eurekube_provider.runtime.clock import format_utc_time
 _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
-"""Shortest and longest seconds between two writes of one syncer's status."""
 
 COUNTS_PAUSE_TO_WRITE_RATIO = 20.0
 LONGEST_COUNTS_PAUSE_SECONDS = 0.25
@@ -68,13 +67,11 @@ LONGEST_COUNTS_WAIT_SECONDS = 2.0
 """The longest time, in seconds, that mere counts wait for other syncers' conditions: then they take turns."""
 
 RETRY_SECONDS = 5.0
-"""Seconds until a status is written again after a write that failed."""
 
 UNEXPECTED_ERROR_RETRY_SECONDS = 60.0
 """Seconds until a status is written again after an error that may well come again, and logs a traceback."""
 
 _MOST_MESSAGE_LETTERS = 4000
-"""Letters after which a condition's message is cut."""
 
 _RESOLVED_PROBLEM = Problem("Resolved", "no longer so")
 """Reason and message of a condition that has held and does not any more."""
@@ -231,7 +228,6 @@ class StatusWriter:
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
     def start(self) -> None:
-        """Start the writing thread."""
         self._thread.start()
 
     def stop(self, longest_seconds: float = LONGEST_STOP_DELAY_SECONDS) -> None:
@@ -243,7 +239,6 @@ class StatusWriter:
             self._thread.join(longest_seconds)
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the writing thread."""
         return liveness_of_started_threads([self._thread])
 
     def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
@@ -276,7 +271,6 @@ class StatusWriter:
             return not any(_equal_but_for_sync_time(status, one) for one in ours)
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         with self._condition:
             self._limiter.forget(key)
             for table in (self._wanted, self._known, self._counts_due):
@@ -410,10 +404,8 @@ def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -
 
 
 _REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {SyncerCondition.PAUSED, SyncerCondition.WAITING_FOR_CALLERS}
-"""Types of conditions on which no Event is recorded."""
 
 _EVENT_BY_ACTION = {Action.REGISTER: SyncerEvent.REGISTERED, Action.DEREGISTER: SyncerEvent.DEREGISTERED}
-"""The Events that count changes, by the kind of change."""
 
 
 class StatusPublisher:
@@ -476,7 +468,6 @@ class StatusPublisher:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         self._statuses.forget(key)
         self._cut_off.pop(key, None)
 

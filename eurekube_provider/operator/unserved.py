@@ -84,7 +84,6 @@ class UnservedSyncerSearch(Loop):
 
     @property
     def unserved_count(self) -> int:
-        """Number of syncers that nobody serves."""
         return len(self._since)
 
     def search_and_report(self, now: float) -> dict[SyncerKey, Problem]:

@@ -71,7 +71,6 @@ class StackRefreshEntry:
 
     @property
     def uid(self) -> str:
-        """UID of the StackRefresh."""
         return str(self.refresh_object["metadata"].get("uid"))
 
     def parse_and_check_spec(self, settings: Settings) -> bool:

@@ -31,7 +31,6 @@ REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
 """Annotation of a Stack whose new value makes the Pulumi Kubernetes Operator run it once."""
 
 POLL_SECONDS = 2.0
-"""Seconds between two reads of a Stack while a request's answer is awaited."""
 
 
 def pulumi_stack_runner(

@@ -195,14 +195,12 @@ _parse_directory = make_checking_parser(
     lambda text: str(Path(text).absolute()),
 )
 _PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
-"""Kinds of targets: values of a target's key ``kind``."""
 
 _KIND_OPTION = Option(
     "kind", "KIND", choice_type(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is"
 )
 _TARGET_OPTIONS = options_of(Target)
 COMMON_TARGET_OPTIONS = (_KIND_OPTION, *_TARGET_OPTIONS.values())
-"""Options that targets of every kind have."""
 
 OPTIONS_BY_TARGET_KIND = {
     _PULUMI_STACK: (
@@ -337,7 +335,6 @@ class StackRunOutcome(StrEnum):
 
     @property
     def is_success(self) -> bool:
-        """True if the run succeeded."""
         return self not in (StackRunOutcome.FAILED, StackRunOutcome.LOCKED, StackRunOutcome.PENDING)
 
 
@@ -376,7 +373,6 @@ class StackRunResult:
 
     @classmethod
     def failed(cls, message: str) -> StackRunResult:
-        """Return the result of a failed run with its reason."""
         return cls(StackRunOutcome.FAILED, message)
 
 

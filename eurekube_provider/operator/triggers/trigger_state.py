@@ -26,7 +26,6 @@ from eurekube_provider.operator.triggers.targets import StackRunOutcome, StackRu
 from eurekube_provider.runtime.clock import format_utc_time
 
 RUNNING_OUTCOME = RefreshReason.RUNNING
-"""Outcome of a run that has not ended."""
 
 REFUSAL_REASONS = frozenset(
     {RefreshReason.UNKNOWN_TARGET, RefreshReason.NOT_ALLOWED, RefreshReason.NO_MATCHING_SERVICE}
@@ -34,10 +33,8 @@ REFUSAL_REASONS = frozenset(
 """Reasons of conditions for which no stack is run."""
 
 _MOST_MESSAGE_LETTERS = 2000
-"""Letters after which the message of a run's result is cut."""
 
 _SERVED_PROBLEM = Problem(RefreshReason.SERVED, "the last run began after the last change of the addresses")
-"""Reason and message of Synced after a run for the present addresses."""
 
 _PAUSED_PROBLEM = Problem(
     RefreshCondition.PAUSED,
@@ -45,7 +42,6 @@ _PAUSED_PROBLEM = Problem(
     REFRESH_REMEDIES[RefreshCondition.PAUSED],
 )
 _NOT_RUN_PROBLEM = Problem(RefreshReason.PENDING, "it has not run yet")
-"""Reason and message of Ready and Synced before the first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,6 @@ class StackRefreshState:
 
     @classmethod
     def from_object(cls, item: Object) -> StackRefreshState:
-        """Return the state that a StackRefresh's status holds."""
         status = item.get("status") or {}
         conditions = conditions_of(item)
         known = cls(

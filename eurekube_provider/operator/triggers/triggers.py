@@ -62,16 +62,13 @@ RETRY_SECONDS = 5.0
 """Seconds until a StackRefresh is tried again after the Kubernetes API refused a request."""
 
 BATCH_WINDOW_SECONDS = 0.05
-"""Seconds within which changes are reconciled together."""
 
 UNLISTED_RETRY_SECONDS = 1.0
 """Seconds until a StackRefresh is checked again while the StackRefreshes have not all been listed."""
 
 LONGEST_CHECK_SECONDS = 300.0
-"""Seconds after which the check of one StackRefresh counts as stuck."""
 
 LONGEST_STOP_SECONDS = 35.0
-"""Most seconds that :meth:`StackRefreshController.join` waits for the threads."""
 
 _EVENT_REASON_BY_OUTCOME = {
     StackRunOutcome.CHANGED: RefreshEvent.RUN_CHANGED,
@@ -81,7 +78,6 @@ _EVENT_REASON_BY_OUTCOME = {
     StackRunOutcome.PENDING: RefreshEvent.RUN_PENDING,
     StackRunOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
-"""Reason of the Event on an ended run, by outcome."""
 
 _ENDED_RUNS_KEY: RefreshKey = ("", "ended runs")
 """The key with which the queue hands out the ends of runs."""

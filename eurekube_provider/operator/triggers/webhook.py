@@ -50,7 +50,6 @@ DISPATCH_EVENT_TYPE = "eurekube-refresh"
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
-"""Time-out of one call in seconds."""
 
 _POLL_SECONDS = 0.05
 _CALL_THREAD_JOIN_SECONDS = 1.0
@@ -75,8 +74,6 @@ def timed_signature(secret: str, body: bytes, seconds: int) -> str:
 
 
 def webhook_runner(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> StackRunner:
-    """Return a runner that calls ``webhook``."""
-
     def run_webhook(run: StackRun) -> StackRunResult:
         deadline = time.monotonic() + run.timeout_seconds
         body = _request_body(webhook.form, run)

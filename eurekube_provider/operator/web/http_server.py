@@ -63,8 +63,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer to a request."""
-
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = HTTPStatus.OK

@@ -192,7 +192,6 @@ class MetricsExporter(Collector):
         return [_new_family(metric) for metric in METRIC_DEFINITIONS.values()]
 
     def collect(self) -> Iterable[Metric]:
-        """Yield all metrics with their values."""
         yield _metric_with_samples("eurekube_build_info", {(__version__,): 1})
         operator = self._operator
         blind_count = self._blind.renewed_instance_count if self._blind else 0

@@ -120,7 +120,6 @@ def status_page_html(data: JsonObject, *, refreshes: bool = True) -> str:
     now = datetime.fromisoformat(data["now"])
 
     def seconds_until(stamp: str) -> float:
-        """Return the seconds from now until a time."""
         return (datetime.fromisoformat(stamp) - now).total_seconds()
 
     def url(path: str = "./", **more: str) -> str:
