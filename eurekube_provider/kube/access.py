@@ -510,9 +510,7 @@ def _token_file(settings: Any) -> Path | None:
 
 
 def _follow_token_file(configuration: client.Configuration, file: Path) -> None:
-    """Take the token from its file, now and again: the official client reads the file once, and the token
-    expires.
-    """
+    """Take the token from its file, now and again: the official client reads it once, and it expires."""
     read_at = -math.inf
 
     def read_token(_: client.Configuration) -> None:

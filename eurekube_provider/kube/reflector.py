@@ -185,9 +185,7 @@ class Reflector:
 
     @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if the first list is complete, or that of a single namespace that may not be read, for which
-        the reflector keeps asking.
-        """
+        """True if the first list is complete, or if a single namespace may not be read, which is retried."""
         return self.is_synced or (self.namespace is not None and self._denied == 403)
 
     def liveness(self) -> list[Liveness]:

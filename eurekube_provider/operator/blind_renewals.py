@@ -30,9 +30,7 @@ from eurekube_provider.runtime.clock import boot_clock_seconds
 _log = logging.getLogger(__name__)
 
 SILENT_API_SECONDS = 5.0
-"""Seconds that the Kubernetes API may take for its first answer before Eureka's instances are renewed
-without it.
-"""
+"""Seconds that the Kubernetes API may take to answer before instances are renewed without it."""
 
 POLL_SECONDS = 1.0
 
@@ -96,9 +94,7 @@ class RenewalsWithoutKubernetes:
         self._is_name_missing = False
 
     def start_if_api_is_silent(self, answered: threading.Event) -> None:
-        """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
-        a request and is silent.
-        """
+        """Start the renewals unless the event is set in time: a frozen API takes a request, and is silent."""
 
         def start_after_silence() -> None:
             if not answered.wait(SILENT_API_SECONDS):

@@ -37,9 +37,7 @@ from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import format_count, format_list, join_sentences
 
 REASONS_TO_CHANGE_NOTHING = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, SyncerCondition.CONFLICT})
-"""Reasons for which the operator changes nothing for a syncer, except that it deregisters endpoints that
-it saw terminating.
-"""
+"""Reasons to change nothing for a syncer, except to deregister endpoints that were seen terminating."""
 
 EUREKA_ERROR_REASONS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED, Reason.EUREKA_REJECTED})
 """Reasons that :func:`problem_of` gives to errors of a registry."""

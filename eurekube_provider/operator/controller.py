@@ -205,9 +205,7 @@ class Controller:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
     def stand_by(self) -> None:
-        """Stop renewing, and forget all that this replica learned as the leader; call after
-        :meth:`pause_and_check_idle`.
-        """
+        """Stop renewing, and forget what the leader learned; call after :meth:`pause_and_check_idle`."""
         with self._terms:
             self._term += 1
             self._stands_by = True

@@ -133,9 +133,7 @@ class DrainCheck:
             self._changed(key)
 
     def problem_sentence(self, key: SyncerKey) -> str | None:
-        """Return why callers lose calls when the pods behind a syncer end: empty where they lose none, None
-        before the first check.
-        """
+        """Return why calls are lost when a syncer's pods end: empty for none, None before the first check."""
         with self._lock:
             return self._problems.get(key) if self._needed_seconds else ""
 

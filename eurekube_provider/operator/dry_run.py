@@ -256,9 +256,7 @@ def _mirror_text(entry: tuple[MirrorKey, RecordedMirror]) -> str:
 
 
 class RecordingRegistry:
-    """A wrapper of a registry that records each plan in a run report; in a dry run it only reads the
-    registry.
-    """
+    """A registry that records each plan in a run report; in a dry run it is only read."""
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
         self._registry, self._name, self._run_report = registry, name, run_report

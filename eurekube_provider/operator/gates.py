@@ -50,9 +50,7 @@ _log = logging.getLogger(__name__)
 SECONDS_BETWEEN_PASSES = 1.0
 
 SECONDS_BETWEEN_SHOWN_POD_READS = 5.0
-"""Seconds between two readings of a pod that every server shows; other pods are read every
-:data:`SECONDS_BETWEEN_PASSES`.
-"""
+"""Seconds between two readings of a pod that every server shows; others are read in each pass."""
 
 LONGEST_SILENCE_SECONDS = 7.0
 """Most seconds without an answer after which a server still counts as not restarted."""

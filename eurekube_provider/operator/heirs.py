@@ -30,9 +30,7 @@ Where pods cannot be read, instances then go to the other syncer without the pod
 """
 
 ABANDONED_WAIT_SECONDS = 60.0
-"""Seconds without a question about another syncer after which the wait for it begins again with the next
-question.
-"""
+"""Seconds without a question about another syncer after which the wait for it begins again."""
 
 
 class NextOwnerSearch:

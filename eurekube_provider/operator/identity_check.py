@@ -135,9 +135,7 @@ def cluster_name_findings(
 def unrenewed_registration_findings(
     operator_name: str, instances: Iterable[Instance], read: ReadInstances
 ) -> Iterator[CheckResult]:
-    """Yield findings on stacks' registrations that ask another operator to renew them and that nobody
-    renews.
-    """
+    """Yield findings on stacks' registrations that ask another operator to renew them, which none does."""
     by_renewer: dict[str, list[Instance]] = {}
     for one in instances:
         is_stacks = isinstance(parse_owner(one.owner), StackOwner)
@@ -165,9 +163,7 @@ def name_and_namespace_findings(
     *,
     are_all_listed: bool = True,
 ) -> Iterator[CheckResult]:
-    """Yield all findings on names and namespaces; none where the cluster does not answer, which other checks
-    report.
-    """
+    """Yield findings on names and namespaces; none where the cluster does not answer."""
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
     except KubernetesError:

@@ -327,9 +327,7 @@ class DuplicateOperatorCheck:
         return True
 
     def _note_renew_time_and_check_alive(self, namespace: str, spec: Mapping[str, Any]) -> bool:
-        """Note the renew time of a Lease; return whether a process renews it: the time is recent, or has
-        changed since the last check.
-        """
+        """Note a Lease's renew time; return whether a process renews it: it is recent, or has changed."""
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)
         self._renewed[namespace] = renewed

@@ -201,9 +201,7 @@ class Permissions:
         unowned: Sequence[Instance],
         own_instance_ids: Container[str],
     ) -> str:
-        """Return a sentence on other owners of a name; syncers of an equally named namespace in any
-        cluster are no others.
-        """
+        """Return a sentence on other owners of a name; syncers of equally named namespaces are no others."""
         found = set[str]()
         for owner in owners:
             parsed = parse_owner(owner)

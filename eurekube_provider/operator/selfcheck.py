@@ -439,9 +439,7 @@ class BackgroundSelfCheck:
         self._thread.start()
 
     def run_now_and_wait(self, timeout_seconds: float) -> None:
-        """Begin the check now and wait for its end, at most for the time-out: the operator does not start,
-        and the log must say what is missing.
-        """
+        """Check now, and wait for the end within the time-out: the log must say what is missing."""
         self._now.set()
         self._thread.join(timeout=timeout_seconds)
 

@@ -31,19 +31,13 @@ from eurekube_provider.operator.triggers.targets import (
 from eurekube_provider.runtime.bounded_http import FinalResponse
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
-"""Header with ``sha256=`` and the hexadecimal HMAC-SHA256 of the body; an eavesdropper can replay such a
-request for ever.
-"""
+"""Header with ``sha256=`` and the body's hexadecimal HMAC-SHA256, which can be replayed for ever."""
 
 TIMED_SIGNATURE_HEADER = "X-Eurekube-Signature"
-"""Header with ``t=``, the call's Unix time in seconds, ``,v1=`` and the HMAC of that time, a dot and the
-body.
-"""
+"""Header with ``t=``, the Unix time, ``,v1=`` and the HMAC of that time, a dot and the body."""
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
-"""Header with a key that is equal for every try of one call, also by another replica; the body is equal,
-too.
-"""
+"""Header with a key that is equal for every try of one call, by any replica, as is the body."""
 
 DISPATCH_EVENT_TYPE = "eurekube-refresh"
 """Event type of the call for a GitHub workflow: ``on: repository_dispatch: types: [eurekube-refresh]``."""

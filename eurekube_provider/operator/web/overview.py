@@ -61,9 +61,7 @@ MOST_SHOWN_INSTANCES = 40
 """Most instances that are listed of an owner that is no syncer of this cluster."""
 
 JsonObject = dict[str, Any]
-"""A JSON object: the status document, or one object in it. ``docs/reference/web.md`` lists the keys, and a
-test compares them.
-"""
+"""A JSON object of the status document, of which ``docs/reference/web.md`` lists the keys."""
 
 
 @dataclass(frozen=True, slots=True)
