@@ -451,7 +451,6 @@ class Elector:
             raise self._add_missing_permission_to_error(method, error) from None
 
     def _add_missing_permission_to_error(self, method: str, error: KubernetesError) -> KubernetesError:
-        """Return the error, with the missing permission in its text if it is a 403."""
         if error.status_code != 403:
             return error
         return KubernetesError(

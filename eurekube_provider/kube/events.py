@@ -226,7 +226,6 @@ class EventRecorder:
 
 
 def _truncate_note(note: str) -> str:
-    """Return ``note``, cut to the length that the API accepts."""
     encoded = note.encode()
     if len(encoded) <= _LONGEST_NOTE_BYTES:
         return note

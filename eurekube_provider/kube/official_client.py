@@ -16,8 +16,6 @@ from typing import Any
 
 
 def _late_class(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that makes an object of a class, whose module is imported only then."""
-
     def make(*given: Any, **more: Any) -> Any:
         return getattr(importlib.import_module(module), name)(*given, **more)
 

@@ -469,6 +469,5 @@ class ReflectorGroup:
 
 
 def _must_relist_after(failures: int) -> bool:
-    """Return whether to list again after so many failures in a row: :data:`RELIST_AFTER_FAILURES`."""
     times, rest = divmod(failures, RELIST_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0

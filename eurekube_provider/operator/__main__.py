@@ -128,7 +128,6 @@ def run_with_options(options: argparse.Namespace) -> int:
 
 
 def _print_reason_not_to_uninstall(settings: Settings) -> int:
-    """Print the reason not to uninstall the operator, if there is one; return the exit code."""
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)
     except EurekubeError as error:

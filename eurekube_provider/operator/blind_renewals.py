@@ -88,7 +88,7 @@ class RenewalsWithoutKubernetes:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._registries: Mapping[str, Registry] = {}
+        self._registries: Mapping[str, Registry] = {}  # replaced as a whole, never changed
         self._stopped = threading.Event()
         self._cluster_name = settings.cluster_name
         self._is_name_missing = False
@@ -172,16 +172,12 @@ class RenewalsWithoutKubernetes:
     @property
     def renewed_instance_count(self) -> int:
         """Number of instances that are renewed without the Kubernetes API."""
-        with self._lock:
-            registries = list(self._registries.values())
-        return sum(registry.figures().renewed_here for registry in registries)
+        return sum(registry.figures().renewed_here for registry in self._registries.values())
 
     @property
     def status_sentence(self) -> str:
         """Sentence about these renewals for a person; empty while none are under way."""
-        with self._lock:
-            is_on = bool(self._registries)
-        if not is_on:
+        if not self._registries:
             return ""
         return (
             "the Kubernetes API has not answered, or has refused, since this process began: "

@@ -62,10 +62,6 @@ _TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS = _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCo
 _NO_SERVICE_REASONS = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
 """Reasons that leave a syncer without a Service to register: its instances leave Eureka."""
 
-_EMPTY_DESIRED = DesiredInstances()
-_EMPTY_PLAN = Plan()
-_EMPTY_OUTCOME = PlanOutcome()
-
 
 @dataclass(frozen=True)
 class ConditionInput:
@@ -96,9 +92,9 @@ class ConditionInput:
     failure: Problem | None = None
     last_known_registered_count: int | None = None
     syncer: Syncer | None = None
-    desired: DesiredInstances = _EMPTY_DESIRED
-    plan: Plan = _EMPTY_PLAN
-    outcome: PlanOutcome = _EMPTY_OUTCOME
+    desired: DesiredInstances = field(default_factory=DesiredInstances)
+    plan: Plan = field(default_factory=Plan)
+    outcome: PlanOutcome = field(default_factory=PlanOutcome)
     waiting_change_count: int = 0
     brake_problem: Problem | None = None
     read_error: RegistryError | None = None
@@ -232,7 +228,6 @@ def _problems_of(
 
 
 def _other_cluster_name_problem(instances: Collection[Instance]) -> Problem:
-    """Return the conflict with the syncer's own instances under another name of its cluster."""
     count = format_count(len(instances), "instance")
     called = printable(", ".join(sorted({cluster_name_of_owner(one.owner) or "" for one in instances})))
     return Problem(

@@ -58,7 +58,6 @@ class Controller:
     """The queue and the workers that reconcile syncers, each by one worker at a time.
 
     :param sources: the copies of Kubernetes' objects; they have synced when :meth:`start` is called.
-    :param gates: opens readiness gates by each decision; None where no readiness gate is served.
     """
 
     def __init__(
@@ -211,12 +210,9 @@ class Controller:
             self._stands_by = True
         for registry in self._registries.values():
             registry.stand_by()
-        self._reconciler.on_leadership_lost()
-        self._publisher.on_leadership_lost()
-        self.drain_check.on_leadership_lost()
-        if self._gates is not None:
-            self._gates.on_leadership_lost()
-        self.history.on_leadership_lost()
+        for part in (self._reconciler, self._publisher, self.drain_check, self._gates, self.history):
+            if part is not None:
+                part.on_leadership_lost()
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads; a reconcile may last as long as a Eureka's time-outs."""
@@ -313,7 +309,6 @@ class Controller:
         return result.error is not None
 
     def _queue_and_publish_result(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Queue the syncers that a reconcile's result names, and publish its status and Events."""
         for other in result.syncers_to_reconcile:
             self._queue.add(other)
         if result.requeue_after_seconds is not None:

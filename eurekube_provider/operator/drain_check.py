@@ -190,8 +190,7 @@ class DrainCheck:
 
 
 def pods_of_workloads(slices: Iterable[Object]) -> tuple[list[list[PodNameAndAddress]], bool]:
-    """Return the pods of each workload in EndpointSlices, by number, and whether endpoints exist that are no
-    pods.
+    """Return the pods of each workload in EndpointSlices, by number, and whether other endpoints exist.
 
     Workloads are told apart by pod names: pods of a ReplicaSet, StatefulSet or DaemonSet are named alike up
     to the last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.

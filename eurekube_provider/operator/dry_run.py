@@ -85,7 +85,6 @@ class RunReport:
 
     :param is_once: the operator ends once everything was reconciled.
     :param is_dry: no plan is carried out.
-    :param output: ``text`` or ``json``.
     """
 
     def __init__(self, *, is_once: bool, is_dry: bool, output: str = "text") -> None:
@@ -208,7 +207,6 @@ class RunReport:
         return "\n  ".join(lines) + "\n"
 
     def _is_finalizer_removed(self, owner: str) -> bool:
-        """Return whether the finalizer of the owner's deleted syncer was removed, or would be."""
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 

@@ -116,7 +116,6 @@ class EndedPodSearch:
         return to_restore
 
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
-        """Return whether a pod of this name exists, is not being deleted, and alone has this address."""
         return any(
             has_unshared_address(pod, address) and not is_being_deleted(pod)
             for pod in list_objects_by_name(self._access, PODS, name, namespace)

@@ -50,7 +50,6 @@ class _ConnectionState:
 
     :ivar failing_since: since when no usable answer came; None while the connection is well.
     :ivar since_text: the same as RFC 3339.
-    :ivar failed_at: when the connection was last seen failing.
     :ivar answered_renewals: the number of renewals that had been answered by ``failing_since``.
     """
 

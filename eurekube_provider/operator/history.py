@@ -11,7 +11,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from eurekube_provider.comparison.discrepancy import (
     Difference,
@@ -33,16 +32,8 @@ MOST_KEPT_DIFFERENCES = 50
 
 MOST_RECENT_CHANGES = 100
 
-
-class ReconcileResult(StrEnum):
-    SYNCED = "synced"
-    """Eureka holds the instances that the syncer asks for."""
-
-    PROBLEM = "problem"
-    """The reconcile ended, but the syncer is not synced; its conditions name the obstacle."""
-
-    ERROR = "error"
-    """Eureka, the Kubernetes API or the operator itself failed; the reconcile is tried again."""
+RECONCILE_RESULTS = ("synced", "problem", "error")
+"""Results of a reconcile: the conditions name a problem, and after an error it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +75,7 @@ class RecentChange:
     cause: str
 
 
-_RECENT_CHANGE_ACTION_BY_ACTION = {
-    Action.REGISTER: "registered",
-    Action.UPDATE: "updated",
-    Action.SET_STATUS: "updated",
-    Action.DEREGISTER: "deregistered",
-}
+_RECENT_CHANGE_ACTION_BY_ACTION = {Action.REGISTER: "registered", Action.DEREGISTER: "deregistered"}
 
 
 class ReconcileHistory:
@@ -101,7 +87,7 @@ class ReconcileHistory:
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, SyncerKey, Change | Difference | Instance]]
         self._recent = deque(maxlen=MOST_RECENT_CHANGES)
-        self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
+        self._results: Counter[tuple[SyncerKey, str]] = Counter()
 
     def record_reconcile(
         self,
@@ -144,9 +130,7 @@ class ReconcileHistory:
             if last is None and not failed:
                 return  # the syncer is gone
             synced = last is not None and last.report.is_synced
-            done = ReconcileResult.SYNCED if synced else ReconcileResult.PROBLEM
-            result = ReconcileResult.ERROR if failed else done
-            self._results[key, result] += 1
+            self._results[key, "error" if failed else "synced" if synced else "problem"] += 1
 
     def forget(self, key: SyncerKey, instances: Sequence[Instance] = ()) -> None:
         """Forget a deleted syncer, and record that its last instances were deregistered."""
@@ -155,7 +139,7 @@ class ReconcileHistory:
             for instance in instances:
                 self._recent.append((now, key, instance))
             self.last.pop(key, None)
-            for result in ReconcileResult:
+            for result in RECONCILE_RESULTS:
                 self._results.pop((key, result), None)
 
     def on_leadership_lost(self) -> None:
@@ -169,15 +153,9 @@ class ReconcileHistory:
             recent = list(reversed(self._recent))
         return [_explain(*one) for one in recent]
 
-    def result_counts(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
+    def result_counts(self) -> Counter[tuple[SyncerKey, str]]:
         with self._lock:
             return Counter(self._results)
-
-    def last_success_times(self) -> dict[SyncerKey, float]:
-        """Return the Unix time of each syncer's last reconcile that ended as synced."""
-        with self._lock:
-            last = dict(self.last)
-        return {key: one.succeeded_at for key, one in last.items() if one.succeeded_at is not None}
 
 
 def _sort_differences(
@@ -215,5 +193,6 @@ def _explain(at: float, syncer: SyncerKey, what: Change | Difference | Instance)
         why = "no longer in Kubernetes"
     else:
         why = ", ".join(describe_differences(what.instance, what.actual))
-    action, cause = _RECENT_CHANGE_ACTION_BY_ACTION[what.action], mask_instance_names(what.instance, why)
+    action = _RECENT_CHANGE_ACTION_BY_ACTION.get(what.action, "updated")
+    cause = mask_instance_names(what.instance, why)
     return RecentChange(at, action, *what.instance.key, syncer, why, cause)

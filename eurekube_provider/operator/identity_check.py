@@ -208,12 +208,8 @@ def _namespace_findings(
     now = time.time()
     for item in syncers_not_watched(items, watched):
         namespace, subject = str(item["metadata"]["namespace"]), f"EurekaSyncer {qualified_name(item)}"
-        there = read(
-            [
-                one.key
-                for one in filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ_UNCACHED]
-            ]
-        )
+        owned = filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ_UNCACHED]
+        there = read([one.key for one in owned])
         why = not_served_problem(item, there, now, had_instances_there=namespace in dropped_namespaces)
         if why is not None:
             yield CheckResult("namespace", subject, CheckVerdict.WARNING, why.text)

@@ -70,7 +70,6 @@ class LeaseMemory:
         return add_lease_notes(metadata, self._notes)
 
     def _complete_from_settings(self, found: LeaseNotes) -> LeaseNotes:
-        """Return the notes of the Lease, completed from this operator's settings and registries."""
         settings = self._settings
         with_cluster_name = found.with_cluster_name(self._cluster.name, settings.previous_cluster_names)
         return replace(

@@ -16,7 +16,6 @@ _log = logging.getLogger(__name__)
 class Loop:
     """A thread that repeats a task until it is stopped, whatever the task raises.
 
-    :param task: called again and again, and once at the start.
     :param pause_seconds: returns the seconds from the end of the task until it is repeated.
     :param failure: the log line on an unexpected error.
     :param longest_seconds: seconds without a new beginning after which the loop counts as stuck.

@@ -35,7 +35,6 @@ class ValueType:
 
     :ivar parse: parses a text; raises ValueError with the allowed values, e.g. ``must be true or false``.
     :ivar yaml_types: the Python types of YAML values that the file may have for such an option.
-    :ivar type_name: the type's name in error messages.
     :ivar metavar: the placeholder in the help for options that have none of their own.
     """
 
@@ -227,7 +226,6 @@ def texts_from_mapping(
 
 
 def _flag_text_of_yaml_value(place: str, value: Any, kind: ValueType) -> str:
-    """Return a value of the file in the form of a flag's text."""
     if value is None:
         return ""
     if isinstance(value, list) and list in kind.yaml_types:

@@ -163,8 +163,7 @@ class Permissions:
     def unreserved_names_note(
         self, syncer: Syncer, unowned: Sequence[Instance], own_instance_ids: Container[str]
     ) -> Problem | None:
-        """Return a note on names of the syncer that no configuration reserves for it and that others use as
-        well.
+        """Return a note on names of the syncer that are not reserved for it and that others use as well.
 
         :param unowned: the instances of its application that no Eurekube registered.
         """

@@ -203,7 +203,6 @@ class SelfRegistrationCheck:
         return free[:MOST_REMOVED_REGISTRATIONS], why
 
     def _read_pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
-        """Return the pods of these names that exist."""
         if not names:
             return []
         with self._fail_fast_if_api_was_silent():
@@ -253,7 +252,6 @@ class SelfRegistrationCheck:
 
 
 def _pod_and_node_addresses(pod: Object) -> set[str]:
-    """Return a pod's addresses, and those of its node."""
     status = pod.get("status") or {}
     several = (str(one.get("ip") or "") for one in status.get("hostIPs") or ())
     return pod_addresses(pod) | ({str(status.get("hostIP") or ""), *several} - {""})

@@ -62,8 +62,7 @@ class WorkQueue(Generic[K]):
             self._group_of = group_of
 
     def add(self, key: K, *, is_change: bool = True) -> None:
-        """Hand ``key`` out as soon as a worker is free; after a pause, the key that was added last comes
-        first.
+        """Hand ``key`` out as soon as a worker is free; after a pause, the one added last comes first.
 
         :param is_change: False where the object did not change: keys of changed objects come first after a
             pause.
@@ -143,7 +142,6 @@ class WorkQueue(Generic[K]):
             return None
 
     def _note_taken(self, key: K, now: float) -> None:
-        """Note when a key was handed out, and forget those of before the last :data:`REST_SECONDS`."""
         self._taken_at.pop(key, None)
         self._taken_at[key] = now
         while next(iter(self._taken_at.values())) < now - REST_SECONDS:
@@ -198,7 +196,6 @@ class WorkQueue(Generic[K]):
         return any(group.waiting and not group.is_paused for group in self._groups.values())
 
     def _move_delayed_key(self, key: K, group: str) -> None:
-        """Move a delayed key from another group to this group."""
         due, other = self._due.get(key, (0.0, group))
         if other != group:
             self._schedule_key(key, due, group)

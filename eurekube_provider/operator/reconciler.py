@@ -337,7 +337,6 @@ class Reconciler:
     def _renew_or_let_lapse(decided: DecidedSituation, instances: Mapping[str, Collection[Instance]]) -> bool:
         """Renew the syncer's instances, except those that the decision lets lapse.
 
-        :param instances: what the syncer has at each registry by now.
         :returns: True if the syncer has an instance that was unknown when the decision was made.
         """
         situation, has_news = decided.situation, False
@@ -456,7 +455,6 @@ class Reconciler:
         return SyncerDeletion(tuple(left), left_behind_note=note)
 
     def _forget_and_remove_finalizer(self, decided: DecidedSituation) -> KubernetesError | None:
-        """Forget a deleted syncer and remove its finalizer; return the error if that fails."""
         key, item = decided.situation.key, decided.syncer_object
         self._reader.forget(key)
         for registry in decided.registries.values():
@@ -474,8 +472,6 @@ class Reconciler:
     ) -> SyncerResult:
         """Return the result that a reconcile would have if it ended now, since a registry does not answer;
         an empty one for a syncer of which only its first reconcile says what it asks for.
-
-        :param decided: the decision that is being carried out; None before one.
         """
         if decided is None:
             item = self._sources.syncers.get(*key)
@@ -492,7 +488,6 @@ class Reconciler:
         )
 
     def _failed_result(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
-        """Return the result of a reconcile that ended early with an error."""
         item = self._sources.syncers.get(*key)
         said = self._early_end_report(item, problem_of(error), registries) if item is not None else None
         return SyncerResult(item, said, error=error)
@@ -504,8 +499,7 @@ class Reconciler:
         outcome: PlanOutcome,
         error: RegistryError | None = None,
     ) -> SyncerReport | None:
-        """Return the report on a decision while or after it is carried out; None for a syncer that gets no
-        report.
+        """Return the report on a decision while or after it is carried out; None for no report.
 
         :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
         """
@@ -565,10 +559,8 @@ class Reconciler:
         if failure.reason in EUREKA_ERROR_REASONS:
             syncer = None if is_being_deleted(item) else self._sources.parse_spec_or_none(item)
             if syncer is not None:
-                application, desired = (
-                    syncer.application.upper(),
-                    len(self._sources.desired(syncer).instances),
-                )
+                application = syncer.application.upper()
+                desired = len(self._sources.desired(syncer).instances)
             if registries.is_worker_registry_unread:
                 held, registered = [], before.get("registered", 0)
         drain = self._drain_check.problem_sentence(key)

@@ -87,11 +87,8 @@ class Registries(dict[str, Registry]):
         self, cluster: Cluster, key: tuple[str, str]
     ) -> dict[str, list[Instance]]:
         """Return a syncer's instances under other names of its cluster, by connection; mostly none."""
-        found = {}
-        for name, registry in self.items():
-            if there := instances_under_other_cluster_names(registry, cluster, key):
-                found[name] = there
-        return found
+        found = {name: instances_under_other_cluster_names(one, cluster, key) for name, one in self.items()}
+        return {name: there for name, there in found.items() if there}
 
     def apply(self, name: str, steps: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan; see :meth:`~eurekube_provider.core.registry.Registry.apply`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.decision import Decision, SyncerSituation
@@ -11,13 +11,9 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.operator.conditions import (
-    SyncerReport,
-)
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registries import Registries
-
-_EMPTY_OUTCOME = PlanOutcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +37,14 @@ class SyncerResult:
     :ivar syncer_object: the custom resource; None where it does not exist.
     :ivar applied_spec: the syncer's spec, if the reconcile applied it; None for an earlier end.
     :ivar all_differences: all differences from Eureka, resolved or not.
-    :ivar syncers_to_reconcile: other syncers that must be reconciled because of this result.
     :ivar requeue_after_seconds: seconds until this syncer must be reconciled again, even without a change.
-    :ivar error: the error for which the reconcile must be retried.
     """
 
     syncer_object: Object | None = None
     report: SyncerReport | None = None
     applied_spec: Syncer | None = None
     all_differences: Plan | None = None
-    outcome: PlanOutcome = _EMPTY_OUTCOME
+    outcome: PlanOutcome = field(default_factory=PlanOutcome)
     held_removals: HeldRemovals | None = None
     completed_deletion: SyncerDeletion | None = None
     syncers_to_reconcile: frozenset[SyncerKey] = frozenset()

@@ -73,8 +73,7 @@ class RouteWatches:
                 watch.set_needed_scopes(key, self._scopes if advertise is asked else set())
 
     def routes(self, syncer: Syncer) -> Routes | None:
-        """Return the objects by which callers may reach a syncer's Services; None as long as they have not
-        been read.
+        """Return the objects by which callers may reach a syncer's Services; None before they are read.
 
         Another namespace that this process may not read, such as one that was deleted, is left out.
         """

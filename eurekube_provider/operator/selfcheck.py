@@ -153,7 +153,6 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
 
 
 def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
-    """Check names, by the instances that can be read from each Eureka."""
     instances: list[Instance] = []
     are_all_listed = True
     for peers in eurekas:
@@ -201,24 +200,21 @@ def check_kubernetes(
     kinds = [crd for crd in CRD_KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:
         answer = access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
-        findings = _crd_results(kinds, {item["name"] for item in answer.get("resources") or ()})
+        findings = list(_crd_results(kinds, {item["name"] for item in answer.get("resources") or ()}))
     except KubernetesError as error:
         if error.status_code is None:
             return [CheckResult("kubernetes", access.server, CheckVerdict.WARNING, str(error))]
         if error.status_code == 404:
-            findings = _crd_results(kinds, set())
+            findings = list(_crd_results(kinds, set()))
         else:
             findings = [CheckResult("crd", "eurekasyncers", CheckVerdict.WARNING, str(error))]
-    scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in NAMESPACE_RULES]
+    places = namespaces or ("",)
+    scopes = [(rule, place) for place in places for rule in NAMESPACE_RULES]
     if serves_mirrors:
         scopes += [(rule, "") for rule in MIRROR_CLUSTER_RULES]
-        scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_NAMESPACE_RULES]
+        scopes += [(rule, place) for place in places for rule in MIRROR_NAMESPACE_RULES]
     scopes += [(rule, namespace or "") for namespace in gate_namespaces for rule in GATE_NAMESPACE_RULES]
-    scopes += [
-        (ROUTE_NAMESPACE_RULE_BY_ADVERTISE[one], place)
-        for place in namespaces or ("",)
-        for one in advertise_from
-    ]
+    scopes += [(ROUTE_NAMESPACE_RULE_BY_ADVERTISE[one], place) for place in places for one in advertise_from]
     findings += _check_route_kinds(access, advertise_from)
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election_rules(lease[1])]
@@ -245,9 +241,7 @@ def _check_route_kinds(access: KubeAccess, advertise_from: Collection[Advertise]
                 yield CheckResult("crd", kind.plural, CheckVerdict.NOTE, explanation)
 
 
-def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
-    """Return the verdicts on the CRDs of Eurekube's kinds."""
-    findings = []
+def _crd_results(kinds: Sequence[str], known: set[str]) -> Iterator[CheckResult]:
     for crd in kinds:
         kind, consequence, verdict = CRD_KINDS[crd]
         explanation = (
@@ -255,8 +249,7 @@ def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
             f"{consequence}"
         )
         is_there = CheckResult("crd", crd, CheckVerdict.OK, "installed")
-        findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, explanation))
-    return findings
+        yield is_there if crd in known else CheckResult("crd", crd, verdict, explanation)
 
 
 def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:

@@ -60,14 +60,8 @@ def _is_pair_allowed(allowed: frozenset[tuple[str, str]], source: str, target: s
 
 
 def _check_web_address(text: str) -> str:
-    """Return the text, unless it is no address to listen on."""
     parse_address(text)
     return text
-
-
-def _parse_cluster_names(text: str) -> tuple[str, ...]:
-    names: tuple[str, ...] = NAME_LIST_TYPE.parse(text)
-    return tuple(map(check_cluster_name, names))
 
 
 def _parse_routed_kinds(text: str) -> tuple[Advertise, ...]:
@@ -80,8 +74,7 @@ def _parse_routed_kinds(text: str) -> tuple[Advertise, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of the operator; each option below is a flag, an environment variable and a key of the
-    file.
+    """All settings of the operator; each option is a flag, an environment variable and a key of the file.
 
     :param connections: the Eureka clusters by name; there is always one called ``default``.
     """
@@ -104,7 +97,9 @@ class Settings:
         default_text="the first 8 characters of kube-system's UID",
     )
     previous_cluster_names: tuple[str, ...] = option_field(
-        replace(NAME_LIST_TYPE, parse=_parse_cluster_names),
+        replace(
+            NAME_LIST_TYPE, parse=lambda text: tuple(map(check_cluster_name, NAME_LIST_TYPE.parse(text)))
+        ),
         (),
         "names that the cluster had before: what its syncers have under these is taken over",
         name="previous-cluster-name",

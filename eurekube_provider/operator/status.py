@@ -88,7 +88,11 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
         make_condition(syncer, SyncerCondition.READY, report.ready, stamp, holds=report.is_ready),
         make_condition(syncer, SyncerCondition.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
-    problems = {**report.problems, **_progress_problems(syncer, report, now)}
+    why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
+    if SyncerCondition.PAUSED in report.problems:
+        why = None
+    is_stuck = report.synced.reason in STUCK_SYNCER_REASONS
+    problems = {**report.problems, **progress_conditions(syncer, why, now, is_stuck=is_stuck)}
     conditions += problem_conditions(
         syncer, SyncerCondition, problems, stamp, report.unchecked_condition_types
     )
@@ -112,15 +116,6 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
     if report.is_synced:
         status["lastSyncTime"] = stamp
     return status
-
-
-def _progress_problems(
-    syncer: Mapping[str, Any], report: SyncerReport, now: datetime
-) -> Mapping[str, Problem]:
-    why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
-    if SyncerCondition.PAUSED in report.problems:
-        why = None
-    return progress_conditions(syncer, why, now, is_stuck=report.synced.reason in STUCK_SYNCER_REASONS)
 
 
 def problem_conditions(
@@ -258,8 +253,7 @@ class StatusWriter:
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        """Return whether another writer's status has replaced this writer's, so that the syncer must be
-        reported again.
+        """Return whether another writer's status has replaced this one's, which must be written again.
 
         A leader that was killed may have sent a status that the API server carries out later.
         """
@@ -387,7 +381,6 @@ class StatusWriter:
                 self._limiter.record_write(key, time.monotonic())
 
     def _retry_later(self, key: SyncerKey, wanted: _PendingStatus, seconds: float) -> None:
-        """Queue a status again whose write failed, and was perhaps carried out."""
         with self._condition:
             if key not in self._known:
                 return  # forgotten meanwhile
@@ -432,14 +425,10 @@ class StatusPublisher:
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
-            for action, reason in _EVENT_BY_ACTION.items():
+            for action, event in _EVENT_BY_ACTION.items():
                 if action in actions:
-                    text = f"of {report.application} {reason.lower()}"
-                    self._events.record_instance_count(syncer, reason, actions.count(action), text)
-        self.publish(syncer, report)
-
-    def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
-        """Queue a syncer's status and Events for writing."""
+                    text = f"of {report.application} {event.lower()}"
+                    self._events.record_instance_count(syncer, event, actions.count(action), text)
         key, now = key_of(syncer), time.monotonic()
         is_repeated = now - self._cut_off.get(key, -math.inf) < REPEAT_SUPPRESSION_SECONDS
         for reason, problem in report.problems.items():

@@ -99,7 +99,6 @@ class UnresponsiveEurekaWatch(Loop):
                 self._report_waits(name, error)
 
     def _report_waits(self, name: str, error: RegistryError) -> None:
-        """Report the error to the syncers that have waited for this Eureka for a second."""
         now = time.monotonic()
         with self._lock:
             for key in self._find_untaken(name):

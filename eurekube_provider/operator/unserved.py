@@ -87,8 +87,7 @@ class UnservedSyncerSearch(Loop):
         return len(self._since)
 
     def search_and_report(self, now: float) -> dict[SyncerKey, Problem]:
-        """Search once, and write a status to each syncer that nobody has served for longer than a Eureka
-        lease.
+        """Search once, and write a status to each syncer that is unserved for longer than a Eureka lease.
 
         :param now: Unix time.
         :returns: the syncers that nobody seems to serve, with the reason.
@@ -145,7 +144,6 @@ class UnservedSyncerSearch(Loop):
                 )
 
     def _read_instances(self, key: SyncerKey) -> list[Instance]:
-        """Return some of a syncer's instances, freshly read."""
         owner = str(ClusterOwner(self._cluster.name, *key))
         found: list[Instance] = []
         for registry in self._registries.values():
@@ -190,7 +188,6 @@ class UnservedSyncerSearch(Loop):
             )
 
     def _report_unserved(self, item: Object, why: Problem, now: float) -> None:
-        """Write a status and an Event which say that nobody serves a syncer."""
         self._said.add(key_of(item))
         status = not_served_status_patch(item, why, format_utc_time(now))
         if status is None:

@@ -97,8 +97,7 @@ class StackRefreshEntry:
         return debounced if has_changed else self.run_due_at(earliest_run_at)
 
     def run_due_at(self, earliest_run_at: float | None, *, even_if_paused: bool = False) -> float | None:
-        """Return when a run for changed addresses is due; None while nothing may have changed, or while
-        paused.
+        """Return when a run for changed addresses is due; None while nothing changed, or while paused.
 
         :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
@@ -121,11 +120,8 @@ class StackRefreshEntry:
 
         :returns: the endpoints to run for, if a run is due as well.
         """
-        debounced = self.schedule.debounce_ends_at(self.run_limits)
-        if self.refresh is None or debounced is None or debounced > now:
-            return None
-        has_changed = self.last_compared_change_at != self.schedule.last_change_at
-        if not has_changed and not self._is_run_due(now, earliest_run_at):
+        next_at = self.next_check_at(earliest_run_at)
+        if self.refresh is None or next_at is None or next_at > now:
             return None
         services, slices = selected(self.refresh.selector)
         endpoints = find_ready_endpoints(services, slices)
@@ -155,7 +151,7 @@ class StackRefreshEntry:
             selector = self.refresh.selector
             nothing = f"no Service in {selector.namespace} {selector.describe()}"
             self.state = self.state.as_refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
-        elif self._is_run_due(now, earliest_run_at):
+        elif (due_at := self.run_due_at(earliest_run_at)) is not None and due_at <= now:
             return wanted_digest, addresses, endpoints
         elif self.braked_since is not None and not self.refresh.is_paused:
             self.state = self.state.as_braked(
@@ -167,10 +163,6 @@ class StackRefreshEntry:
             free = self.run_due_at(earliest, even_if_paused=True) or now
             self.state = self.state.as_waiting(free - now)
         return None
-
-    def _is_run_due(self, now: float, earliest_run_at: float | None) -> bool:
-        due = self.run_due_at(earliest_run_at)
-        return due is not None and due <= now
 
     def _broken_source_sentence(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
         """Return why the endpoints, compared with the last run's, look like a broken source."""

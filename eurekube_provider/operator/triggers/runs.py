@@ -101,7 +101,6 @@ class RunPool:
 
     :param concurrency: by target; a target without one has a group of its own, and counts as a local process.
     :param on_run_ended: called on a run's thread when there is something for :meth:`pop_finished`.
-    :ivar cancelled: set to ask all runs to end soon.
     """
 
     def __init__(
@@ -184,17 +183,9 @@ class RunPool:
             about = {"refresh": "/".join(request.key), "error": kind, "where": where}
             _log.error("failed to run a stack: unexpected error, counting the run as failed", extra=about)
             result = StackRunResult.failed(f"the run broke off ({kind}); the operator's log says where")
-        ended = FinishedRun(request, result, time.monotonic() - began_at)
-        self._log_end(ended)
-        with self._lock:
-            self._ended.append(ended)
-        self._on_run_ended()
-
-    @staticmethod
-    def _log_end(ended: FinishedRun) -> None:
-        request, result = ended.request, ended.result
+        seconds = time.monotonic() - began_at
         about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
-        fields = {**about, "seconds": round(ended.seconds, 1)}
+        fields = {**about, "seconds": round(seconds, 1)}
         if result.outcome.is_success:
             _log.info("stack run succeeded, waiting for the next change", extra=fields)
         else:
@@ -203,6 +194,9 @@ class RunPool:
                 "leads",
                 extra={**fields, "error": result.message},
             )
+        with self._lock:
+            self._ended.append(FinishedRun(request, result, seconds))
+        self._on_run_ended()
 
 
 def runner_of(target: Target, access: KubeAccess) -> StackRunner:

@@ -285,7 +285,6 @@ def _parse_run_method(
 
 
 def _read_webhook_url_and_setting(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
-    """Return the URL that a webhook calls, and the setting that names it."""
     url, file = (one if (one := given.get(key)) and one.text else None for key in ("url", "url-file"))
     if url is not None and file is None:
         return url.text, url.where
@@ -363,7 +362,6 @@ class StackRun:
 class StackRunResult:
     """The result of one run of a target.
 
-    :ivar message: one sentence.
     :ivar changes: number of resources by operation, e.g. ``{"create": 2}``; empty where not known.
     """
 

@@ -49,11 +49,9 @@ class StackRefreshState:
     """The status of a StackRefresh.
 
     :ivar is_ready: True if the StackRefresh is valid and its last run went well; None before the first one.
-    :ivar is_synced: True if the stack was run for the present addresses.
     :ivar last_run: ``lastRun`` of the status; empty before the first run.
     :ivar served_digest: the digest of the last run; empty while a run is under way, and after one that
         failed.
-    :ivar consecutive_failures: number of runs that failed since the last success.
     :ivar service_count: number of the cluster's Services at the last comparison.
     :ivar address_count: number of their ready addresses.
     """
@@ -97,11 +95,6 @@ class StackRefreshState:
     def is_braked(self) -> bool:
         """True if a run is due but held back, since the endpoints look like a broken source."""
         return self.synced.reason == RefreshCondition.BRAKED
-
-    @property
-    def is_run_end_unrecorded(self) -> bool:
-        """True if no replica has recorded the end of the last run."""
-        return self.last_run.get("outcome") == RUNNING_OUTCOME
 
     @property
     def is_run_pending(self) -> bool:
@@ -220,12 +213,10 @@ class StackRefreshState:
         )
 
     def _as_unsynced(self, why: Problem) -> StackRefreshState:
-        """Return the state of a valid StackRefresh whose stack was not run for the present addresses."""
         known = self._with_last_run_outcome() if self.ready.reason in REFUSAL_REASONS else self
         return replace(known, is_synced=False, synced=why)
 
     def _with_last_run_outcome(self) -> StackRefreshState:
-        """Return the state with Ready set by the outcome of the last run."""
         run = self.last_run
         if not run:
             return replace(self, is_ready=None, ready=_NOT_RUN_PROBLEM)

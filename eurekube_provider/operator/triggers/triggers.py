@@ -48,6 +48,7 @@ from eurekube_provider.operator.triggers.runs import (
 from eurekube_provider.operator.triggers.targets import StackRun, StackRunner, StackRunOutcome
 from eurekube_provider.operator.triggers.trigger_state import (
     REFUSAL_REASONS,
+    RUNNING_OUTCOME,
     StackRefreshState,
     stack_refresh_status_patch,
 )
@@ -88,7 +89,6 @@ class StackRefreshController:
 
     :param selected: returns the Services of a selector and their EndpointSlices; called only by the leader.
     :param seen_terminating: returns whether a pod was seen terminating; called only by the leader.
-    :param runners: by target; default those of the settings' targets.
     """
 
     def __init__(
@@ -207,7 +207,6 @@ class StackRefreshController:
             self._queue_changed(key_of(subject))
 
     def _current_entries(self) -> dict[RefreshKey, StackRefreshEntry]:
-        """Return the entries of the present term of leadership."""
         with self._lock:
             return dict(self._entries) if self._leads and self._entries_term == self._term else {}
 
@@ -293,7 +292,7 @@ class StackRefreshController:
             self._begun_at[target] = max(began_at, self._begun_at.get(target, began_at))
             with self._lock:
                 self._entries[key] = entry
-            if state.is_run_end_unrecorded:
+            if state.last_run.get("outcome") == RUNNING_OUTCOME:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
         elif changed_at is None:
@@ -446,8 +445,6 @@ class StackRefreshController:
 
 
 def _has_patch_values(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
-    """Return whether a status already has all values of a merge patch."""
-
     def without_nulls(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: without_nulls(one) for key, one in value.items() if one is not None}

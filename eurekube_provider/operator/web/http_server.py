@@ -51,7 +51,6 @@ _DENY_ALL_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 class Request:
     """A request to the operator's web server.
 
-    :param query: the last value of each field.
     :param is_awaited: returns False once the connection was ended, so that nobody would read an answer.
     """
 

@@ -236,10 +236,9 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
     last_reconciles = {key: history.last.get(key) for key in map(key_of, those)}
     seen = {key: last for key, last in last_reconciles.items() if last is not None}
     compared = {key: last for key, last in seen.items() if last.differing_count is not None}
-    succeeded_at = {key: at for key, at in history.last_success_times().items() if key in last_reconciles}
     return {
         "eurekube_reconcile_total": {
-            ("/".join(key), str(result)): count
+            ("/".join(key), result): count
             for (key, result), count in history.result_counts().items()
             if key in last_reconciles
         },
@@ -252,7 +251,7 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
             compared, lambda last: max(0, (last.differing_count or 0) - last.report.refused)
         ),
         "eurekube_braked": _samples(seen, lambda last: last.removals_held_since is not None),
-        "eurekube_last_success_timestamp_seconds": _samples(succeeded_at, float),
+        "eurekube_last_success_timestamp_seconds": _samples(seen, lambda last: last.succeeded_at),
     }
 
 

@@ -114,12 +114,7 @@ class PageRequest:
 
     def filter_to_dict(self) -> dict[str, str]:
         """Return the filter without the page number as plain JSON values."""
-        return {
-            "syncer": self.syncer,
-            "application": self.application,
-            "state": self.state,
-            "find": self.find,
-        }
+        return {name: getattr(self, name) for name in ("syncer", "application", "state", "find")}
 
 
 UNFILTERED_REQUEST = PageRequest()
@@ -138,7 +133,10 @@ def build_status_document(
     items = {key_of(item): item for item in filter(has_own_status_row, operator.sources.syncers.objects())}
     every = {key: _syncer_comparison(operator, item) for key, item in items.items()}
     syncers = [_syncer_row(operator, items[key], every[key]) for key in items]
-    listed = sorted(filter(page_request.matches_row, syncers), key=_severity_sort_key)
+    listed = sorted(
+        filter(page_request.matches_row, syncers),  # as `eurekube status` orders them
+        key=lambda row: (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"]),
+    )
     stacks = [
         row for row in _stack_registration_rows(figures) if page_request.matches_names("", row["application"])
     ]
@@ -220,10 +218,7 @@ def build_status_document(
 
 
 def _application_view(operator: RunningOperator, application: str) -> JsonObject:
-    """Return the endpoints and instances of each syncer of an application, and the instances of other owners.
-
-    :param application: in any case.
-    """
+    """Return the endpoints and instances of an application's syncers, and the instances of other owners."""
     name = application.upper()
     kept_by = partial(manager_of, cluster=operator.cluster.name)
     keys = sorted(operator.sources.syncers_of(name))
@@ -261,18 +256,12 @@ def _application_view(operator: RunningOperator, application: str) -> JsonObject
 
 
 def _mirror_states(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
-    """Return the mirrors' states from their statuses, which the leader writes."""
     if operator.mirrors is None:
         return []
     # Only here: without mirrors none of it takes memory.
     from eurekube_provider.comparison.mirror_state import mirror_states
 
     return mirror_states(operator.mirrors.objects.mirrors.objects(), now_seconds)
-
-
-def _severity_sort_key(row: JsonObject) -> tuple[int, str, str, str]:
-    """Return a row's sort key, which orders syncers as `eurekube status` does."""
-    return (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"])
 
 
 def _add_counts_to_row(operator: RunningOperator, item: Object, row: JsonObject) -> None:
@@ -308,7 +297,6 @@ def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
 
 
 def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -> JsonObject:
-    """Return a syncer's row, by this replica's last reconcile or else by its status."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
     report = _current_report(operator, item)
@@ -431,13 +419,12 @@ def refresh_row_dicts(triggers: StackRefreshController) -> list[JsonObject]:
     run, which only the leader knows.
     """
     states, due = triggers.states(), triggers.next_run_times()
-    found = []
-    for item in triggers.reflectors.objects():
-        key = key_of(item)
-        found.append(
-            _refresh_row_dict(item, states.get(key) or StackRefreshState.from_object(item), due.get(key))
-        )
-    return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
+    rows = [
+        _refresh_row_dict(item, states.get(key) or StackRefreshState.from_object(item), due.get(key))
+        for item in triggers.reflectors.objects()
+        for key in [key_of(item)]
+    ]
+    return sorted(rows, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
 
 
 def _refresh_row_dict(item: Object, state: StackRefreshState, due: float | None) -> JsonObject:

@@ -62,19 +62,17 @@ class WebRoutes:
         if turn is None:
             return None
         with turn:
-            return self._page_response(request) if request.is_awaited() else None
+            if not request.is_awaited():
+                return None
+            if request.path == "/metrics":
+                return Response(*self._metrics.render_scrape(request.accept))
+            return self._status_response(request)
 
     @property
     def _why_no_data(self) -> str:
         """Sentence that explains the missing status, and names renewals that go on without Kubernetes."""
         blind = self._blind.status_sentence if self._blind else ""
         return f"{self._why_not}; {blind}" if blind else self._why_not
-
-    def _page_response(self, request: Request) -> Response:
-        if request.path == "/metrics":
-            body, content_type = self._metrics.render_scrape(request.accept)
-            return Response(body, content_type)
-        return self._status_response(request)
 
     def _liveness_response(self) -> Response:
         loops = self._operator.liveness() if self._operator else []
