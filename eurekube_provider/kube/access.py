@@ -196,8 +196,7 @@ class KubeAccess:
                 namespace = str(chosen.get("namespace") or "")
                 user = _user_settings(path, str(chosen.get("user") or ""))
                 _require_credentials_of_command(user, configuration)
-                if token_file := _token_file(user):
-                    _follow_token_file(configuration, token_file)
+                _follow_token_file(user, configuration)
         except (config.ConfigException, OSError) as error:
             raise ConfigurationError(
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
@@ -502,15 +501,13 @@ def _require_credentials_of_command(settings: Any, configuration: client.Configu
     )
 
 
-def _token_file(settings: Any) -> Path | None:
-    """Return the file with the token of a kubeconfig's user; None where the kubeconfig has the token."""
+def _follow_token_file(settings: Any, configuration: client.Configuration) -> None:
+    """Take the token from its file, if a kubeconfig's user has one, now and again: the official client reads
+    the file once, and the token expires.
+    """
     if settings is None or "tokenFile" not in settings or "token" in settings or "auth-provider" in settings:
-        return None
-    return Path(str(settings.path)).absolute().parent / str(settings["tokenFile"])
-
-
-def _follow_token_file(configuration: client.Configuration, file: Path) -> None:
-    """Take the token from its file, now and again: the official client reads it once, and it expires."""
+        return
+    file = Path(str(settings.path)).absolute().parent / str(settings["tokenFile"])
     read_at = -math.inf
 
     def read_token(_: client.Configuration) -> None:

@@ -40,9 +40,6 @@ _DENIAL_STATUS_CODES = (401, 403, 404)
 DENIAL_SETTLE_SECONDS = 10.0
 """Seconds for which a denial may be wrong: an API server denies all until it has read its own rules."""
 
-_TOO_MANY_REQUESTS_STATUS_CODE = 429
-"""The status code of an overloaded API server, which a list would load even more."""
-
 WATCH_SETTLE_SECONDS = 1.0
 """Seconds after which an opened watch has sent missed changes, or the error that it expired."""
 
@@ -330,10 +327,9 @@ class Reflector:
                         "failed to list or watch objects, keeping the old copy and retrying",
                         extra={"path": self._path, "error": str(error)},
                     )
-                    if error.status_code not in (None, _TOO_MANY_REQUESTS_STATUS_CODE) and _must_relist_after(
-                        failures
-                    ):
-                        # E.g. a version from before the API's storage was restored.
+                    # E.g. a version from before the API's storage was restored. 429: it is overloaded, which
+                    # a list would make worse.
+                    if error.status_code not in (None, 429) and _must_relist_after(failures):
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
                 failures += 1

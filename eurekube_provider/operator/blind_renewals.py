@@ -34,7 +34,6 @@ SILENT_API_SECONDS = 5.0
 
 POLL_SECONDS = 1.0
 
-
 LEASE_READ_SECONDS = 2.0
 """The least seconds between two readings of the Lease."""
 

@@ -75,9 +75,6 @@ class RecentChange:
     cause: str
 
 
-_RECENT_CHANGE_ACTION_BY_ACTION = {Action.REGISTER: "registered", Action.DEREGISTER: "deregistered"}
-
-
 class ReconcileHistory:
     """The last reconcile of each syncer, and the recent changes; any number of workers may share it."""
 
@@ -193,6 +190,7 @@ def _explain(at: float, syncer: SyncerKey, what: Change | Difference | Instance)
         why = "no longer in Kubernetes"
     else:
         why = ", ".join(describe_differences(what.instance, what.actual))
-    action = _RECENT_CHANGE_ACTION_BY_ACTION.get(what.action, "updated")
+    names = {Action.REGISTER: "registered", Action.DEREGISTER: "deregistered"}
+    action = names.get(what.action, "updated")
     cause = mask_instance_names(what.instance, why)
     return RecentChange(at, action, *what.instance.key, syncer, why, cause)

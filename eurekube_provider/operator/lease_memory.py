@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from eurekube_provider.core.identity import Cluster
@@ -82,13 +82,11 @@ class LeaseMemory:
             server_notes=tuple(self._server_notes()),
         )
 
-    def _server_notes(self) -> list[ServerNote]:
-        found = []
+    def _server_notes(self) -> Iterator[ServerNote]:
         for name, registry in self._registries.items():
             figures = registry.figures()
             read_at = "" if figures.read_at is None else format_utc_time(figures.read_at)
             for one in figures.servers:
                 answered_at = "" if one.answered_at is None else format_utc_time(one.answered_at)
                 error = one.error[:MOST_NOTED_ERROR_LETTERS]
-                found.append(ServerNote(name, one.url, read_at, answered_at, error))
-        return found
+                yield ServerNote(name, one.url, read_at, answered_at, error)

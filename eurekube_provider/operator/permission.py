@@ -43,8 +43,7 @@ class Permissions:
         :param previously_claimed_names: names that the syncer has used before, and so may keep.
         :raises RegistryError: the connection's Eureka has not been read yet.
         """
-        refusal = self._configuration_refusal(syncer)
-        if refusal is not None:
+        if (refusal := self._configuration_refusal(syncer)) is not None:
             return refusal
         if syncer.eureka not in self._registries:
             return Problem(

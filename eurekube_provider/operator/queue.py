@@ -136,16 +136,13 @@ class WorkQueue(Generic[K]):
                     if not self._has_waiting_keys():
                         self._drained.notify_all()
                     self._working.add(key)
-                    self._note_taken(key, now)
+                    self._taken_at.pop(key, None)
+                    self._taken_at[key] = now
+                    while next(iter(self._taken_at.values())) < now - REST_SECONDS:
+                        self._taken_at.popitem(last=False)
                     return key
                 mine.condition.wait(mine.later[0][0] - now if mine.later else None)
             return None
-
-    def _note_taken(self, key: K, now: float) -> None:
-        self._taken_at.pop(key, None)
-        self._taken_at[key] = now
-        while next(iter(self._taken_at.values())) < now - REST_SECONDS:
-            self._taken_at.popitem(last=False)
 
     def done(self, key: K) -> None:
         """Let ``key`` be handed out again, since its worker has finished."""

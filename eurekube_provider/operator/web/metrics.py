@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -29,8 +29,8 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 """Names of a metric's labels, or a sample's values of those labels in the same order."""
 
-Samples = Mapping[Labels, float] | Mapping[tuple[str, str], float]
-"""Values of one metric, by the values of its labels."""
+Samples = Mapping[Any, float]
+"""Values of one metric, by the values of its :data:`Labels`."""
 
 MetricFamily = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -320,11 +320,10 @@ def _registry_samples(registries: Mapping[str, Figures], started_at: float) -> d
     }
 
 
-K = TypeVar("K", bound=Labels)
 T = TypeVar("T")
 
 
-def _samples(values: Mapping[K, T], get_figure: Callable[[T], float | None]) -> Samples:
+def _samples(values: Mapping[Any, T], get_figure: Callable[[T], float | None]) -> Samples:
     """Return a sample for each object or Eureka, labelled with its name; none where the figure is None."""
     figures = {key: get_figure(one) for key, one in values.items()}
     return {("/".join(key),): figure for key, figure in figures.items() if figure is not None}

@@ -52,7 +52,11 @@ class WebRoutes:
     def __call__(self, request: Request) -> Response | None:
         """Return the response for a request's path; None for an unknown path."""
         if request.path == "/healthz":
-            return self._liveness_response()
+            loops = self._operator.liveness() if self._operator else []
+            ages = [
+                one.problem_sentence or f"{one.name}: {one.seconds_without_progress:.1f} s" for one in loops
+            ]
+            return _probe_response(describe_restart_reasons(loops), ages)
         if request.path == "/readyz":
             operator = self._operator
             return _probe_response(
@@ -73,13 +77,6 @@ class WebRoutes:
         """Sentence that explains the missing status, and names renewals that go on without Kubernetes."""
         blind = self._blind.status_sentence if self._blind else ""
         return f"{self._why_not}; {blind}" if blind else self._why_not
-
-    def _liveness_response(self) -> Response:
-        loops = self._operator.liveness() if self._operator else []
-        ages = [
-            loop.problem_sentence or f"{loop.name}: {loop.seconds_without_progress:.1f} s" for loop in loops
-        ]
-        return _probe_response(describe_restart_reasons(loops), ages)
 
     def _status_response(self, request: Request) -> Response:
         operator, as_json = self._operator, request.path == "/status.json"
