@@ -104,9 +104,8 @@ class RenewalsWithoutKubernetes:
     def start_if_unread(
         self, errors: Collection[KubernetesError], lease: LeaseWatch, cluster: Cluster | None = None
     ) -> None:
-        """Start the renewals if the cluster cannot be read for these errors, and nobody leads.
-
-        While the Kubernetes API is away nobody may lead.
+        """Start the renewals if the cluster cannot be read for these errors, and nobody leads, as while the
+        Kubernetes API is away.
         """
         if self._registries or not errors:
             return

@@ -178,12 +178,10 @@ class Controller:
                 self._start_reconciling_at_eureka(name)
 
     def lead(self) -> None:
-        """Queue every syncer, and every owner with instances in Eureka, for the workers; return at once. Call
-        after :meth:`start_renewals`.
+        """Queue every syncer, and every owner with instances in Eureka, after :meth:`start_renewals`.
 
-        The workers of a Eureka begin once the renewals there have begun.
-
-        Syncers that changed last come first: nobody has reconciled those changes yet.
+        The workers of a Eureka begin once the renewals there have begun. Syncers that changed last come
+        first: nobody has reconciled those changes yet.
         """
         with self._terms:
             self._leads = True

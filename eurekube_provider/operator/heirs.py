@@ -34,8 +34,7 @@ ABANDONED_WAIT_SECONDS = 60.0
 
 
 class NextOwnerSearch:
-    """The search for the syncers that become the next owners of given-up instances; workers may share it,
-    each with its own syncer.
+    """The search for the next owners of given-up instances; workers may share it, each with its own syncer.
 
     :param waits_at_once: True to wait for another syncer within the reconcile, since no later one follows.
     """

@@ -75,9 +75,7 @@ def cluster_name_findings(
     are_all_listed: bool = True,
 ) -> Iterator[CheckResult]:
     """Yield findings on registrations under other names of the cluster, on a cluster name that another
-    cluster uses, and on one that is not set.
-
-    A pure function.
+    cluster uses, and on one that is not set. A pure function.
 
     :param are_all_listed: False if a Eureka could not be read, so that nobody can count them.
     """

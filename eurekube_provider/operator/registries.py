@@ -57,8 +57,7 @@ def instances_under_other_cluster_names(
 
 
 class Registries(dict[str, Registry]):
-    """All registries by connection name, as the workers of one connection use them: without waiting for
-    other connections that fail.
+    """All registries by connection name, as one connection's workers use them: without waiting for others.
 
     :param worker_registry: the name of the workers' connection; empty for callers that wait for any.
     :param same_eureka_pairs: the pairs that are known to lead to one Eureka, which all workers share.

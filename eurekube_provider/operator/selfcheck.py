@@ -337,8 +337,7 @@ def _is_loopback_host(host: str) -> bool:
 def check_zookeeper(
     name: str, servers: ZooKeeperServers, addresses: Container[str] | None
 ) -> list[CheckResult]:
-    """Check that a ZooKeeper ensemble can be read, that its password is encrypted, and that no ended operator
-    left nodes behind.
+    """Check that a ZooKeeper can be read, that its password is encrypted, and that no dead nodes are left.
 
     :param addresses: addresses of pods, whose nodes count as in use; None to skip the search for such nodes.
     """

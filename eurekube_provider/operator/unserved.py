@@ -44,8 +44,7 @@ LONGEST_SEARCH_SECONDS = 120.0
 
 
 class UnservedSyncerSearch(Loop):
-    """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
-    into the syncer's status.
+    """The search for unserved syncers while this replica leads; each finding is put into the status.
 
     :param dropped: returns the namespaces that this operator watched before and does not any more; it gets
         the namespaces with syncers that this operator does not watch.
