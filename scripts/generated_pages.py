@@ -44,7 +44,7 @@ from eurekube_provider.core.event_reasons import (
 from eurekube_provider.core.gate import GateReason
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
 from eurekube_provider.core.remedies import REFRESH_REMEDIES, SYNCER_REMEDIES
-from eurekube_provider.operator.triggers.trigger_run import StackRunOutcome
+from eurekube_provider.operator.triggers.targets import StackRunOutcome
 from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS
 from scripts import drawings, registry_docs, scale_tables
 from scripts.measured import comparison_table, measured_table, missed_bars_table

@@ -113,11 +113,9 @@ _METADATA_ONLY_MEDIA_TYPES = (
 class KubeAccess:
     """A client of one API server with one identity; any number of threads may share it.
 
-    :param configuration: how the API server is reached, and by which identity.
     :param namespace: the namespace of this process: its pod's, or the kubeconfig context's.
     :param may_write: called directly before each request that changes something; if it returns False, the
         request is not sent and :class:`LeadershipLost` is raised.
-    :param pool: the connections; new ones unless given.
     :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
 
@@ -198,8 +196,7 @@ class KubeAccess:
                 namespace = str(chosen.get("namespace") or "")
                 user = _user_settings(path, str(chosen.get("user") or ""))
                 _require_credentials_of_command(user, configuration)
-                if token_file := _token_file(user):
-                    _follow_token_file(configuration, token_file)
+                _follow_token_file(user, configuration)
         except (config.ConfigException, OSError) as error:
             raise ConfigurationError(
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
@@ -306,7 +303,6 @@ class KubeAccess:
         """Yield a watch's events until the server ends it.
 
         :param read_timeout_seconds: the longest silence; bookmarks come about once a minute.
-        :param on_open: called when the server has begun to answer.
         :raises KubernetesError: the watch was refused, was broken off or fell silent.
         """
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=read_timeout_seconds)
@@ -392,10 +388,7 @@ class KubeAccess:
 
 
 def _set_proxy(configuration: client.Configuration) -> None:
-    """Set the proxy that kubectl would use, the kubeconfig's or else the environment's, and its credentials.
-
-    :raises ConfigurationError: it cannot be used.
-    """
+    """Set the proxy that kubectl would use, of the kubeconfig or else the environment, with credentials."""
     source, proxy = "the proxy-url of the kubeconfig", configuration.proxy
     if not proxy:
         source, found = "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY", getproxies()
@@ -508,17 +501,13 @@ def _require_credentials_of_command(settings: Any, configuration: client.Configu
     )
 
 
-def _token_file(settings: Any) -> Path | None:
-    """Return the file with the token of a kubeconfig's user; None where the kubeconfig has the token."""
-    if settings is None or "tokenFile" not in settings or "token" in settings or "auth-provider" in settings:
-        return None
-    return Path(str(settings.path)).absolute().parent / str(settings["tokenFile"])
-
-
-def _follow_token_file(configuration: client.Configuration, file: Path) -> None:
-    """Take the token from its file, now and again: the official client reads the file once, and the token
-    expires.
+def _follow_token_file(settings: Any, configuration: client.Configuration) -> None:
+    """Take the token from its file, if a kubeconfig's user has one, now and again: the official client reads
+    the file once, and the token expires.
     """
+    if settings is None or "tokenFile" not in settings or "token" in settings or "auth-provider" in settings:
+        return
+    file = Path(str(settings.path)).absolute().parent / str(settings["tokenFile"])
     read_at = -math.inf
 
     def read_token(_: client.Configuration) -> None:

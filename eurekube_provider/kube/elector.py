@@ -32,7 +32,6 @@ from eurekube_provider.runtime.clock import boot_clock_seconds
 _log = logging.getLogger(__name__)
 
 LEASE_WATCH_SECONDS = 240
-"""Seconds after which a watch of the Lease is asked to end."""
 
 LONGEST_WATCH_SILENCE_SECONDS = 60.0
 """The longest silence of the Lease's watch: the holder, if there is one, writes every few seconds."""
@@ -105,9 +104,7 @@ class Elector:
         self.had_earlier_leader = False
         """True if some replica led before this term; False only if no Lease existed, and none was seen."""
         self.lease_loss_count = 0
-        """The number of times that this replica found that another one had taken the Lease from it."""
         self.hand_over_count = 0
-        """The number of times that this replica handed the Lease over to one that had asked for it."""
         self.is_renewed_by_another = False
         """True if another replica wrote the Lease after it was first seen, so that the other one is alive."""
         self._access = access
@@ -454,7 +451,6 @@ class Elector:
             raise self._add_missing_permission_to_error(method, error) from None
 
     def _add_missing_permission_to_error(self, method: str, error: KubernetesError) -> KubernetesError:
-        """Return the error, with the missing permission in its text if it is a 403."""
         if error.status_code != 403:
             return error
         return KubernetesError(

@@ -63,10 +63,7 @@ class _EventSum:
 
 
 class EventRecorder:
-    """A writer of Events in the name of ``instance`` (the operator's pod), on a thread of its own.
-
-    :param wait_quiet: waits until no more urgent work is left, for at most a number of seconds.
-    """
+    """A writer of Events in the name of ``instance`` (the operator's pod), on a thread of its own."""
 
     def __init__(
         self,
@@ -103,7 +100,6 @@ class EventRecorder:
         """Queue an Event about an object; return at once.
 
         :param regarding: the object, with ``apiVersion``, ``kind`` and ``metadata``.
-        :param reason: CamelCase, such as ``Registered``.
         :param note: one sentence, which may contain text that others wrote: `kubectl` prints it unchanged.
         """
         metadata = regarding["metadata"]
@@ -230,7 +226,6 @@ class EventRecorder:
 
 
 def _truncate_note(note: str) -> str:
-    """Return ``note``, cut to the length that the API accepts."""
     encoded = note.encode()
     if len(encoded) <= _LONGEST_NOTE_BYTES:
         return note

@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 
-def _make_oauth_session(*arguments: Any, **options: Any) -> Any:
-    """Return an ``OAuth2Session``, whose module is imported only now."""
-    from requests_oauthlib import OAuth2Session  # type: ignore[import-untyped]
+def _late_class(module: str, name: str) -> Callable[..., Any]:
+    def make(*given: Any, **more: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*given, **more)
 
-    return OAuth2Session(*arguments, **options)
-
-
-def _make_api_client(*arguments: Any, **options: Any) -> Any:
-    """Return an ``ApiClient``, whose module is imported only now."""
-    from kubernetes.client.api_client import ApiClient
-
-    return ApiClient(*arguments, **options)
+    return make
 
 
 class _LateModule(ModuleType):
@@ -38,9 +32,9 @@ class _LateModule(ModuleType):
 
 
 _oauth = ModuleType("requests_oauthlib")
-_oauth.OAuth2Session = _make_oauth_session  # type: ignore[attr-defined]
+_oauth.OAuth2Session = _late_class(_oauth.__name__, "OAuth2Session")  # type: ignore[attr-defined]
 _typed = ModuleType("kubernetes.client.api_client")
-_typed.ApiClient = _make_api_client  # type: ignore[attr-defined]
+_typed.ApiClient = _late_class(_typed.__name__, "ApiClient")  # type: ignore[attr-defined]
 _stand_ins = {
     module.__name__: module
     for module in (_oauth, _typed, _LateModule("kubernetes.stream"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -23,14 +23,6 @@ are, the longer it pauses.
 
 LONGEST_STOP_DELAY_SECONDS = 3.0
 """The longest time, in seconds, for which pending writes delay the end of a process that was asked to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class _LastWrite:
-    """The last write of a key: its time, and the interval before the next one."""
-
-    written_at: float
-    interval_seconds: float
 
 
 class RateLimiter(Generic[K]):
@@ -55,7 +47,7 @@ class RateLimiter(Generic[K]):
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
         self._quiet_seconds = quiet_seconds
-        self._written: dict[K, _LastWrite] = {}
+        self._written: dict[K, tuple[float, float]] = {}  # when, and the interval before the next write
         self._not_before: dict[K, float] = {}
         self._turns: list[tuple[float, int, K]] = []  # a heap: when, a number, whose
         self._turn_at: dict[K, float] = {}  # the turn that counts, of several of one key
@@ -76,11 +68,11 @@ class RateLimiter(Generic[K]):
 
     def record_write(self, key: K, now: float) -> None:
         """Record a write of a key at ``now``, and set the interval before its next write."""
-        last = self._written.get(key)
-        if last is None or now - last.written_at > last.interval_seconds + self._quiet_seconds:
-            self._written[key] = _LastWrite(now, self._first_seconds)
+        written_at, interval = self._written.get(key, (-math.inf, 0.0))
+        if key not in self._written or now - written_at > interval + self._quiet_seconds:
+            self._written[key] = now, self._first_seconds
         else:
-            self._written[key] = _LastWrite(now, min(2 * last.interval_seconds, self._longest_seconds))
+            self._written[key] = now, min(2 * interval, self._longest_seconds)
 
     def block_until(self, key: K, until: float) -> None:
         """Allow no write of a key before ``until``."""
@@ -88,10 +80,9 @@ class RateLimiter(Generic[K]):
 
     def write_allowed_at(self, key: K, *, is_urgent: bool = False) -> float:
         """Return when the key may be written; an urgent write waits for the shortest interval only."""
-        allowed, last = self._not_before.get(key, 0.0), self._written.get(key)
-        if last is None:
-            return allowed
-        return max(allowed, last.written_at + (self._first_seconds if is_urgent else last.interval_seconds))
+        written_at, interval = self._written.get(key, (-math.inf, 0.0))
+        since_write = written_at + (self._first_seconds if is_urgent else interval)
+        return max(self._not_before.get(key, 0.0), since_write)
 
     def schedule_turn(self, key: K, at: float) -> bool:
         """Schedule a write of the key; return False if one is scheduled for ``at`` or earlier."""
@@ -120,7 +111,5 @@ class RateLimiter(Generic[K]):
             table.pop(key, None)
 
     def clear(self) -> None:
-        self._written.clear()
-        self._not_before.clear()
-        self._turn_at.clear()
-        self._turns.clear()
+        for table in (self._written, self._not_before, self._turn_at, self._turns):
+            table.clear()

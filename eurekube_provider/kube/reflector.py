@@ -40,9 +40,6 @@ _DENIAL_STATUS_CODES = (401, 403, 404)
 DENIAL_SETTLE_SECONDS = 10.0
 """Seconds for which a denial may be wrong: an API server denies all until it has read its own rules."""
 
-_TOO_MANY_REQUESTS_STATUS_CODE = 429
-"""The status code of an overloaded API server, which a list would load even more."""
-
 WATCH_SETTLE_SECONDS = 1.0
 """Seconds after which an opened watch has sent missed changes, or the error that it expired."""
 
@@ -50,7 +47,6 @@ STUCK_AFTER_SECONDS = 300.0
 """Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
 
 FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.1, 30.0
-"""The range of the seconds that a reflector waits after a failure."""
 
 RELIST_AFTER_FAILURES = 3
 """The number of refusals in a row after which a new list is read, since the API may not know the version;
@@ -76,8 +72,6 @@ class Reflector:
         ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
-    :param labels: a label selector for the objects to copy; default all.
-    :param page_size: the number of objects that one request of a list asks for.
     :param on_denied: called on that thread when the objects that were listed before may not be read any more.
     """
 
@@ -184,18 +178,12 @@ class Reflector:
 
     @property
     def is_synced(self) -> bool:
-        """True if the first list is complete."""
         return self._synced.is_set()
 
     @property
-    def is_first_list_forbidden(self) -> bool:
-        """True if the first list failed for want of permission, for which the reflector keeps asking."""
-        return not self.is_synced and self._denied == 403
-
-    @property
     def is_synced_or_forbidden(self) -> bool:
-        """True if the first list is complete, or that of a single namespace that may not be read."""
-        return self.is_synced or (self.namespace is not None and self.is_first_list_forbidden)
+        """True if the first list is complete, or if a single namespace may not be read, which is retried."""
+        return self.is_synced or (self.namespace is not None and self._denied == 403)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reflector's thread; bookmarks show that a watch is alive."""
@@ -339,10 +327,9 @@ class Reflector:
                         "failed to list or watch objects, keeping the old copy and retrying",
                         extra={"path": self._path, "error": str(error)},
                     )
-                    if error.status_code not in (None, _TOO_MANY_REQUESTS_STATUS_CODE) and _must_relist_after(
-                        failures
-                    ):
-                        # E.g. a version from before the API's storage was restored.
+                    # E.g. a version from before the API's storage was restored. 429: it is overloaded, which
+                    # a list would make worse.
+                    if error.status_code not in (None, 429) and _must_relist_after(failures):
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
                 failures += 1
@@ -425,10 +412,7 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        for one in self.reflectors:
-            if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
-                return item
-        return None
+        return next(filter(None, (one.get(namespace, name) for one in self._reflectors_of(namespace))), None)
 
     def objects(self, namespace: str | None = None) -> list[Object]:
         return [item for one in self.reflectors for item in one.objects(namespace)]
@@ -447,17 +431,14 @@ class ReflectorGroup:
 
     def find_unsynced(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose first list is not complete yet, if any."""
-        for one in self.reflectors:
-            if one.namespace in (None, namespace) and not one.is_synced:
-                return one
-        return None
+        return next((one for one in self._reflectors_of(namespace) if not one.is_synced), None)
 
     def find_denied_after_list(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose copy is old since it may not be read, if any."""
-        for one in self.reflectors:
-            if one.namespace in (None, namespace) and one.is_denied_after_list:
-                return one
-        return None
+        return next((one for one in self._reflectors_of(namespace) if one.is_denied_after_list), None)
+
+    def _reflectors_of(self, namespace: str) -> list[Reflector]:
+        return [one for one in self.reflectors if one.namespace in (None, namespace)]
 
     @property
     def failure(self) -> KubernetesError | None:
@@ -484,6 +465,5 @@ class ReflectorGroup:
 
 
 def _must_relist_after(failures: int) -> bool:
-    """Return whether to list again after so many failures in a row: :data:`RELIST_AFTER_FAILURES`."""
     times, rest = divmod(failures, RELIST_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0

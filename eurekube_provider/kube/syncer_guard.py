@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,6 @@ _FORCE_DESTROY_HINT = (
 class GuardedOperator:
     """An operator, as its stack's state describes it.
 
-    :ivar namespace: the operator's namespace.
     :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no engine
         has reported it.
     :ivar watch_namespaces: the namespaces that it serves; empty for all.
@@ -64,7 +63,6 @@ class GuardedOperator:
         removal the operator waits.
     :ivar owns_crds: True if the CRDs are removed with it, and with them every syncer and mirror of the
         cluster.
-    :ivar is_forced: True if it may be removed whatever it serves.
     :ivar kubeconfig: the path of a file, or the text of one; None for kubectl's own rules.
     """
 
@@ -94,7 +92,6 @@ def refuse_removal_while_needed(
     Those of its own stack have a minute to go: a program may keep them without the operator. An operator
     whose namespace is gone serves nobody. Each request has a time-out of 10 s.
 
-    :param wait: sleeps the given seconds.
     :raises OperatorStillNeeded: one sentence that names the syncers and mirrors, and says how to go on.
     """
     if operator.is_forced or _is_variable_true(environment, FORCE_DESTROY_VARIABLE):
@@ -102,7 +99,7 @@ def refuse_removal_while_needed(
     try:
         reached = access(operator)
         is_needed = _namespace_exists(operator, reached) or operator.owns_crds
-        foreign = _names_by_kind(operator, reached, is_own=False) if is_needed else {}
+        foreign = _served_names_by_kind(operator, reached, is_own=False) if is_needed else {}
         own = _wait_for_own_and_find_rest(operator, reached, wait) if is_needed and not foreign else {}
     except (KubernetesError, ConfigurationError) as error:
         has_no_answer = isinstance(error, KubernetesError) and error.status_code is None
@@ -137,9 +134,6 @@ def refuse_existing_namespace(
 
     Pulumi's Kubernetes plugin may take an existing namespace over, and later removes it with all that others
     have in it.
-
-    :param remedy: the remedy where others made the namespace.
-    :raises ConfigurationError: one sentence that says what to do.
     """
     try:
         if not _namespace_exists(operator, access(operator)):
@@ -170,23 +164,13 @@ def uninstall_refusal(
                 "would become ready. Take the gate out of the templates first, or the label off the "
                 f"namespace where a policy puts it in, and have the pods replaced; {_FORCE_UNINSTALL_HINT}"
             )
-        found = {
-            # One that serves no mirrors may not list them: these have no finalizers of this operator.
-            kind: sorted(
-                map(
-                    qualified_name,
-                    _iterate_objects(access, resource, namespaces, lambda kind: kind is MIRRORS),
-                )
-            )
-            for kind, resource in _RESOURCE_BY_KIND.items()
-        }
+        # One that serves no mirrors may not list them: these have no finalizers of this operator.
+        found = _names_by_kind(access, namespaces, lambda kind: kind is MIRRORS)
     except KubernetesError as error:
         return f"nobody can tell whether the operator is still needed: {error}. {_FORCE_UNINSTALL_HINT}"
-    needing = [
-        f"{kind[:-1]} {format_list(names, _MAX_LISTED_NAMES)}" for kind, names in found.items() if names
-    ]
-    if not needing:
+    if not found:
         return None
+    needing = [f"{kind[:-1]} {format_list(names, _MAX_LISTED_NAMES)}" for kind, names in found.items()]
     return (
         f"the operator is still needed by {' and '.join(needing)}. Nobody would renew the instances, which"
         " would leave Eureka within minutes, and what is deleted would wait for ever. Delete them first,"
@@ -240,58 +224,55 @@ def _namespace_exists(operator: GuardedOperator, access: KubeAccess) -> bool:
 def _wait_for_own_and_find_rest(
     operator: GuardedOperator, access: KubeAccess, wait: Callable[[float], None]
 ) -> dict[str, list[str]]:
-    """Wait until the stack's own syncers and mirrors are gone; return those that stay, as
-    :func:`_names_by_kind`.
-    """
+    """Wait until the stack's own syncers and mirrors are gone; return those that stay, by kind."""
     for _ in range(_OWN_CHECKS):
-        if not _names_by_kind(operator, access, is_own=True):
+        if not _served_names_by_kind(operator, access, is_own=True):
             return {}
         wait(_OWN_CHECK_INTERVAL_SECONDS)
-    return _names_by_kind(operator, access, is_own=True)
+    return _served_names_by_kind(operator, access, is_own=True)
 
 
-def _names_by_kind(operator: GuardedOperator, access: KubeAccess, *, is_own: bool) -> dict[str, list[str]]:
-    """Return, by kind, ``namespace/name`` of each object that the operator serves, also of deleted objects
-    that still have a finalizer; leave out kinds without such objects.
-
-    :param is_own: True for the objects of the operator's stack, False for those of others.
-    """
-    namespaces = () if operator.owns_crds else operator.watch_namespaces
-
-    def is_not_served(kind: ApiResource) -> bool:
-        return not access.serves_kind(kind, timeout_seconds=_REQUEST_TIMEOUT_SECONDS)
-
-    found = {
-        kind: sorted(
-            qualified_name(item)
-            for item in _iterate_objects(access, resource, namespaces, is_not_served)
-            if ((item["metadata"].get("labels") or {}).get(STACK_LABEL) == operator.stack_label) is is_own
-        )
-        for kind, resource in _RESOURCE_BY_KIND.items()
-    }
-    return {kind: names for kind, names in found.items() if names}
+def _served_names_by_kind(
+    operator: GuardedOperator, access: KubeAccess, *, is_own: bool
+) -> dict[str, list[str]]:
+    """Return the objects of an operator's own stack, or those of others, as :func:`_names_by_kind`."""
+    return _names_by_kind(
+        access,
+        () if operator.owns_crds else operator.watch_namespaces,
+        lambda kind: not access.serves_kind(kind, timeout_seconds=_REQUEST_TIMEOUT_SECONDS),
+        lambda item: (
+            ((item["metadata"].get("labels") or {}).get(STACK_LABEL) == operator.stack_label) is is_own
+        ),
+    )
 
 
-def _iterate_objects(
+def _names_by_kind(
     access: KubeAccess,
-    resource: ApiResource,
     namespaces: Collection[str],
     forbidden_means_none: Callable[[ApiResource], bool],
-) -> Iterator[Object]:
-    """Yield all objects of one kind, with no more than their metadata; none where the kind does not exist.
+    is_meant: Callable[[Object], bool] = lambda _: True,
+) -> dict[str, list[str]]:
+    """Return, by kind, ``namespace/name`` of each syncer and mirror, also of deleted objects that still have
+    a finalizer; leave out kinds without such objects.
 
     :param namespaces: empty for all.
     :param forbidden_means_none: called where listing is forbidden; returns True if that means that there are
         none.
     """
-    for path in [resource.path(namespace) for namespace in namespaces] or [resource.path()]:
-        try:
-            pages = list(access.with_metadata_only().pages(path, timeout_seconds=_REQUEST_TIMEOUT_SECONDS))
-        except KubernetesError as error:
-            if error.status_code == 404 or (error.status_code == 403 and forbidden_means_none(resource)):
-                continue
-            raise
-        yield from (item for page in pages for item in page.get("items") or ())
+    found: dict[str, list[str]] = {}
+    for kind, resource in _RESOURCE_BY_KIND.items():
+        for path in [resource.path(namespace) for namespace in namespaces] or [resource.path()]:
+            try:
+                pages = list(
+                    access.with_metadata_only().pages(path, timeout_seconds=_REQUEST_TIMEOUT_SECONDS)
+                )
+            except KubernetesError as error:
+                if error.status_code == 404 or (error.status_code == 403 and forbidden_means_none(resource)):
+                    continue
+                raise
+            items = (item for page in pages for item in page.get("items") or ())
+            found.setdefault(kind, []).extend(map(qualified_name, filter(is_meant, items)))
+    return {kind: sorted(names) for kind, names in found.items() if names}
 
 
 def _read_kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:

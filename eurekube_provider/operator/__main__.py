@@ -89,7 +89,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run_with_options(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT, or do the task of ``--once``, ``--check`` or ``--check-removal``.
 
-    :param options: the parsed flags of :func:`add_flags`.
     :returns: 0 after a signal, or when all is done or well; 1 when the configuration is wrong, with one
         sentence on standard error, when a change failed, or when ``--check`` found something to fix.
     """
@@ -129,7 +128,6 @@ def run_with_options(options: argparse.Namespace) -> int:
 
 
 def _print_reason_not_to_uninstall(settings: Settings) -> int:
-    """Print the reason not to uninstall the operator, if there is one; return the exit code."""
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)
     except EurekubeError as error:

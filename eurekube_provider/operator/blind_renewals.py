@@ -30,13 +30,9 @@ from eurekube_provider.runtime.clock import boot_clock_seconds
 _log = logging.getLogger(__name__)
 
 SILENT_API_SECONDS = 5.0
-"""Seconds that the Kubernetes API may take for its first answer before Eureka's instances are renewed
-without it.
-"""
+"""Seconds that the Kubernetes API may take to answer before instances are renewed without it."""
 
 POLL_SECONDS = 1.0
-"""Seconds between two readings of a registry's instances."""
-
 
 LEASE_READ_SECONDS = 2.0
 """The least seconds between two readings of the Lease."""
@@ -91,17 +87,13 @@ class RenewalsWithoutKubernetes:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._registries: Mapping[str, Registry] = {}
+        self._registries: Mapping[str, Registry] = {}  # replaced as a whole, never changed
         self._stopped = threading.Event()
         self._cluster_name = settings.cluster_name
         self._is_name_missing = False
 
     def start_if_api_is_silent(self, answered: threading.Event) -> None:
-        """Start the renewals unless the event is set within :data:`SILENT_API_SECONDS`: a frozen API accepts
-        a request and is silent.
-
-        :param answered: set once the Kubernetes API has answered.
-        """
+        """Start the renewals unless the event is set in time: a frozen API takes a request, and is silent."""
 
         def start_after_silence() -> None:
             if not answered.wait(SILENT_API_SECONDS):
@@ -112,9 +104,8 @@ class RenewalsWithoutKubernetes:
     def start_if_unread(
         self, errors: Collection[KubernetesError], lease: LeaseWatch, cluster: Cluster | None = None
     ) -> None:
-        """Start the renewals if the cluster cannot be read for these errors, and nobody leads.
-
-        While the Kubernetes API is away nobody may lead.
+        """Start the renewals if the cluster cannot be read for these errors, and nobody leads, as while the
+        Kubernetes API is away.
         """
         if self._registries or not errors:
             return
@@ -179,16 +170,12 @@ class RenewalsWithoutKubernetes:
     @property
     def renewed_instance_count(self) -> int:
         """Number of instances that are renewed without the Kubernetes API."""
-        with self._lock:
-            registries = list(self._registries.values())
-        return sum(registry.figures().renewed_here for registry in registries)
+        return sum(registry.figures().renewed_here for registry in self._registries.values())
 
     @property
     def status_sentence(self) -> str:
         """Sentence about these renewals for a person; empty while none are under way."""
-        with self._lock:
-            is_on = bool(self._registries)
-        if not is_on:
+        if not self._registries:
             return ""
         return (
             "the Kubernetes API has not answered, or has refused, since this process began: "

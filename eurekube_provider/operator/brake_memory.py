@@ -27,7 +27,6 @@ class _DerivedSyncerGroup:
     same among many syncers as among few.
 
     :ivar up_counts: number of instances that were UP when a syncer was judged last, by syncer.
-    :ivar total: the sum of ``up_counts``.
     """
 
     def __init__(self) -> None:
@@ -110,7 +109,6 @@ class BrakeMemory:
         """Record the brake's judgement on a syncer, unless it is outdated: the instances that leave and come,
         and the removals that are held back.
 
-        :param siblings: the totals by which the syncer was judged.
         :returns: True if the plan may be carried out. False if siblings have lost more instances since the
             syncer was judged, as when a source breaks for all at once and each is judged by another worker:
             then nothing is recorded, and the syncer must be judged again.

@@ -37,9 +37,7 @@ from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import format_count, format_list, join_sentences
 
 REASONS_TO_CHANGE_NOTHING = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, SyncerCondition.CONFLICT})
-"""Reasons for which the operator changes nothing for a syncer, except that it deregisters endpoints that
-it saw terminating.
-"""
+"""Reasons to change nothing for a syncer, except to deregister endpoints that were seen terminating."""
 
 EUREKA_ERROR_REASONS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED, Reason.EUREKA_REJECTED})
 """Reasons that :func:`problem_of` gives to errors of a registry."""
@@ -58,16 +56,11 @@ _TYPES_COMPATIBLE_WITH_SYNCED = frozenset(
         SyncerCondition.WAITING_FOR_CALLERS,
     }
 )
-"""Types of conditions that may hold while Synced holds, too."""
 
 _TYPES_COMPATIBLE_IF_NO_CHANGE_WAITS = _TYPES_COMPATIBLE_WITH_SYNCED | {SyncerCondition.PAUSED}
 
 _NO_SERVICE_REASONS = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
 """Reasons that leave a syncer without a Service to register: its instances leave Eureka."""
-
-_EMPTY_DESIRED = DesiredInstances()
-_EMPTY_PLAN = Plan()
-_EMPTY_OUTCOME = PlanOutcome()
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,6 @@ class ConditionInput:
     """The result of one reconcile of a syncer: the input of all conditions.
 
     :param application: the syncer's application in upper case; empty where it is not known.
-    :param eureka_instances: the syncer's instances in Eureka after the reconcile.
     :param desired_count: number of desired instances; after a reconcile that ended early, the last known
         number.
     :param drain_problem_sentence: why callers lose calls when pods end; empty where they lose none, None
@@ -85,16 +77,12 @@ class ConditionInput:
     :param last_known_registered_count: the last known number of instances in Eureka, where this process never
         read Eureka.
     :param waiting_change_count: number of changes that a paused syncer has not made.
-    :param brake_problem: why removals are held back; None where none are.
-    :param read_error: why Eureka cannot be read at the moment.
     :param claimed_names: the application and VIP names under which the syncer had instances before.
     :param instances_under_other_name: the syncer's instances whose owner has another cluster name that no
         setting lists as a former name.
     :param pods_reusing_addresses: the pod that has an instance's address now, by instance id: a paused
         syncer does not renew that instance any more.
-    :param other_owner_problems: problems with instances of other owners.
     :param self_registered: instances that the syncer's pods registered themselves, also pods that are gone.
-    :param gate_problem: the problem of the pods that wait for their readiness gate; None where none does.
     """
 
     application: str
@@ -104,9 +92,9 @@ class ConditionInput:
     failure: Problem | None = None
     last_known_registered_count: int | None = None
     syncer: Syncer | None = None
-    desired: DesiredInstances = _EMPTY_DESIRED
-    plan: Plan = _EMPTY_PLAN
-    outcome: PlanOutcome = _EMPTY_OUTCOME
+    desired: DesiredInstances = field(default_factory=DesiredInstances)
+    plan: Plan = field(default_factory=Plan)
+    outcome: PlanOutcome = field(default_factory=PlanOutcome)
     waiting_change_count: int = 0
     brake_problem: Problem | None = None
     read_error: RegistryError | None = None
@@ -150,7 +138,6 @@ class SyncerReport(ReportedState):
     """The content of a syncer's next status.
 
     :param application: the syncer's application in upper case; empty where it is not known.
-    :param desired: number of desired instances.
     :param problems: faults and mere notes, by condition type.
     :param unchecked_condition_types: condition types without a finding yet: the status keeps its present
         conditions.
@@ -247,7 +234,6 @@ def _problems_of(
 
 
 def _other_cluster_name_problem(instances: Collection[Instance]) -> Problem:
-    """Return the conflict with the syncer's own instances under another name of its cluster."""
     count = format_count(len(instances), "instance")
     called = printable(", ".join(sorted({cluster_name_of_owner(one.owner) or "" for one in instances})))
     return Problem(

@@ -57,10 +57,7 @@ LONGEST_RECONCILE_SECONDS = 600.0
 class Controller:
     """The queue and the workers that reconcile syncers, each by one worker at a time.
 
-    :param registries: the registries by the name that ``spec.eureka`` may give.
     :param sources: the copies of Kubernetes' objects; they have synced when :meth:`start` is called.
-    :param previous_cluster_names: returns the former names of the cluster.
-    :param gates: opens readiness gates by each decision; None where no readiness gate is served.
     """
 
     def __init__(
@@ -181,12 +178,10 @@ class Controller:
                 self._start_reconciling_at_eureka(name)
 
     def lead(self) -> None:
-        """Queue every syncer, and every owner with instances in Eureka, for the workers; return at once. Call
-        after :meth:`start_renewals`.
+        """Queue every syncer, and every owner with instances in Eureka, after :meth:`start_renewals`.
 
-        The workers of a Eureka begin once the renewals there have begun.
-
-        Syncers that changed last come first: nobody has reconciled those changes yet.
+        The workers of a Eureka begin once the renewals there have begun. Syncers that changed last come
+        first: nobody has reconciled those changes yet.
         """
         with self._terms:
             self._leads = True
@@ -207,20 +202,15 @@ class Controller:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
     def stand_by(self) -> None:
-        """Stop renewing, and forget all that this replica learned as the leader; call after
-        :meth:`pause_and_check_idle`.
-        """
+        """Stop renewing, and forget what the leader learned; call after :meth:`pause_and_check_idle`."""
         with self._terms:
             self._term += 1
             self._stands_by = True
         for registry in self._registries.values():
             registry.stand_by()
-        self._reconciler.on_leadership_lost()
-        self._publisher.on_leadership_lost()
-        self.drain_check.on_leadership_lost()
-        if self._gates is not None:
-            self._gates.on_leadership_lost()
-        self.history.on_leadership_lost()
+        for part in (self._reconciler, self._publisher, self.drain_check, self._gates, self.history):
+            if part is not None:
+                part.on_leadership_lost()
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads; a reconcile may last as long as a Eureka's time-outs."""
@@ -317,7 +307,6 @@ class Controller:
         return result.error is not None
 
     def _queue_and_publish_result(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Queue the syncers that a reconcile's result names, and publish its status and Events."""
         for other in result.syncers_to_reconcile:
             self._queue.add(other)
         if result.requeue_after_seconds is not None:
@@ -335,7 +324,6 @@ class Controller:
             self.drain_check.check_soon(result.applied_spec)
 
     def _publish_report(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Publish the report of a result, if it has one."""
         item, report = result.syncer_object, result.report
         if report is None or item is None:
             return
@@ -356,7 +344,6 @@ class Controller:
     def _report_wait(
         self, key: SyncerKey, name: str, error: RegistryError, decided: DecidedSituation | None
     ) -> None:
-        """Publish the status of a syncer that waits for Eureka."""
         result = self._reconciler.result_while_waiting(key, name, error, decided)
         self._publish_report(key, result, 0.0)
 

@@ -48,6 +48,7 @@ from eurekube_provider.kube.access import (
     SERVICES,
     SYNCERS,
     KubeAccess,
+    is_api_unavailable,
     list_objects_by_name,
 )
 from eurekube_provider.kube.finalizers import set_finalizer
@@ -67,7 +68,6 @@ then.
 """
 
 REFUSED_SPEC_RETRY_SECONDS = 60.0
-"""Seconds before a spec that the API server refused is sent again."""
 
 RETRY_SECONDS = 10.0
 """Seconds until a request is repeated that failed otherwise than by a refused spec."""
@@ -101,7 +101,6 @@ class _Refusal:
 class DerivedSyncerController:
     """The controller of derived syncers; any number of workers may share it, each with a syncer of its own.
 
-    :param report: called with a refused Service and the reason.
     :param waits: True to wait until the watch shows a created syncer, since a single pass has no later
         reconcile.
     """
@@ -149,7 +148,7 @@ class DerivedSyncerController:
             problem, now = Problem(Reason.KUBERNETES_ERROR, str(error)), time.monotonic()
             with self._lock:
                 before = self._refused.get(key)
-                is_away = _is_server_failure(error)
+                is_away = is_api_unavailable(error)
                 # The others of the namespace try before this one does again.
                 retry_seconds = RETRY_SECONDS * (2 if is_away else 1)
                 self._refused[key] = _Refusal(problem, retry_at=now + retry_seconds)
@@ -240,7 +239,7 @@ class DerivedSyncerController:
         except KubernetesError as error:
             is_refused = error.status_code == 422
             result = self._refuse_spec(key, service, item, wanted, str(error)) if is_refused else None
-            if item is not None and not _is_server_failure(error):
+            if item is not None and not is_api_unavailable(error):
                 self._copy_safeguard_fields(key, item, parent)
             if not is_refused:
                 raise
@@ -291,7 +290,7 @@ class DerivedSyncerController:
                 method, path, body=body, content_type=content_type, timeout_seconds=WRITE_TIMEOUT_SECONDS
             )
         except KubernetesError as error:
-            if not _is_server_failure(error):
+            if not is_api_unavailable(error):
                 self._end_write_pause(namespace)
             raise
         self._end_write_pause(namespace)
@@ -305,7 +304,6 @@ class DerivedSyncerController:
         return self._send_syncer_write("PATCH", key_of(item), body, MERGE_PATCH_TYPE)
 
     def _end_write_pause(self, namespace: str) -> None:
-        """Let the derived syncers of a namespace be written again."""
         with self._lock:
             self._writes_paused_until.pop(namespace, None)
 
@@ -555,7 +553,6 @@ class DerivedSyncerController:
         self._patch_syncer(parent, {"annotations": {RELEASE_BRAKE_ANNOTATION: None}})
 
     def _annotate_with_now(self, item: Object, annotation: str) -> None:
-        """Set an annotation of a syncer to ``now``."""
         self._patch_syncer(item, {"annotations": {annotation: "now"}})
 
     def _finish_deletion(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
@@ -630,13 +627,7 @@ def _is_force_deleted_by(parent: Object, item: Object) -> bool:
     )
 
 
-def _is_server_failure(error: KubernetesError) -> bool:
-    """Return True if the API server, or a webhook, did not answer or failed; False for a refusal."""
-    return error.status_code is None or error.status_code >= 500
-
-
 def _has_wanted_spec_and_metadata(item: Object, wanted: Mapping[str, Any]) -> bool:
-    """Return True if a derived syncer has the desired spec, label and annotation."""
     return bool(item.get("spec") == wanted["spec"]) and inherited_metadata(item) == inherited_metadata(wanted)
 
 

@@ -62,8 +62,6 @@ class DrainCheck:
     """The drain check's thread and its findings; every method may be called from any thread.
 
     :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check no pod.
-    :param changed: called with the key of a syncer whose finding has changed.
-    :param wait_quiet: waits until no more urgent work is queued, for at most the given seconds.
     """
 
     def __init__(
@@ -93,12 +91,10 @@ class DrainCheck:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop checking pods."""
         self._stopped.set()
         self._queue.close()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the checking thread."""
         return liveness_of_started_threads([self._thread])
 
     def check_soon(self, syncer: Syncer) -> None:
@@ -137,14 +133,11 @@ class DrainCheck:
             self._changed(key)
 
     def problem_sentence(self, key: SyncerKey) -> str | None:
-        """Return why callers lose calls when the pods behind a syncer end: empty where they lose none, None
-        before the first check.
-        """
+        """Return why calls are lost when a syncer's pods end: empty for none, None before the first check."""
         with self._lock:
             return self._problems.get(key) if self._needed_seconds else ""
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         with self._lock:
             for table in (self._specs, self._known, self._problems):
                 table.pop(key, None)
@@ -197,8 +190,7 @@ class DrainCheck:
 
 
 def pods_of_workloads(slices: Iterable[Object]) -> tuple[list[list[PodNameAndAddress]], bool]:
-    """Return the pods of each workload in EndpointSlices, by number, and whether endpoints exist that are no
-    pods.
+    """Return the pods of each workload in EndpointSlices, by number, and whether other endpoints exist.
 
     Workloads are told apart by pod names: pods of a ReplicaSet, StatefulSet or DaemonSet are named alike up
     to the last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.
@@ -222,10 +214,7 @@ def pods_of_workloads(slices: Iterable[Object]) -> tuple[list[list[PodNameAndAdd
 
 
 def judge_pod_drain(pod: Object, needed_seconds: int) -> PodDrainFinding:
-    """Return the finding on how long a pod serves after its deletion began, from its spec.
-
-    :param needed_seconds: for how long callers may call the pod after its deletion began.
-    """
+    """Return the finding on how long a pod serves after its deletion began, from its spec."""
     subject, applies_to_whole_workload = _workload_title_and_uniformity(pod)
     spec = pod.get("spec") or {}
     serves = serving_seconds_after_deletion(spec)

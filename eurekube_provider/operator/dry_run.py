@@ -47,20 +47,11 @@ _NOT_RECONCILED_PROBLEM = Problem("NotLookedAt", "it could not be looked at; the
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAndOutcome:
-    """A plan for one owner at one Eureka, and its outcome."""
-
-    plan: Plan
-    outcome: PlanOutcome
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedMirror:
     """The result of one reconcile of a mirror.
 
     :ivar report: None for a mirror that was deleted, or whose reconcile reported nothing new.
     :ivar writes: real or planned writes, such as ``+ Service review``.
-    :ivar was_reconciled: False for a mirror without a reconcile.
     """
 
     report: MirrorReport | None = None
@@ -94,7 +85,6 @@ class RunReport:
 
     :param is_once: the operator ends once everything was reconciled.
     :param is_dry: no plan is carried out.
-    :param output: ``text`` or ``json``.
     """
 
     def __init__(self, *, is_once: bool, is_dry: bool, output: str = "text") -> None:
@@ -105,7 +95,7 @@ class RunReport:
         self._keys: dict[str, SyncerKey] = {}
         self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
-        self._entries: dict[str, dict[str, PlanAndOutcome]] = {}
+        self._entries: dict[str, dict[str, tuple[Plan, PlanOutcome]]] = {}  # by owner and registry
         self._reports: Mapping[SyncerKey, SyncerReport] = {}
         self._mirrors: dict[MirrorKey, RecordedMirror] = {}
 
@@ -114,13 +104,13 @@ class RunReport:
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(name)
-            entries[name] = PlanAndOutcome(plan, outcome)
+            entries[name] = plan, outcome
             if before and not self.is_dry:  # a syncer may need several reconciles in one pass
-                entries[name] = PlanAndOutcome(
-                    Plan(before.plan.changes + plan.changes, plan.refusals),
-                    PlanOutcome(before.outcome.done + outcome.done, outcome.failures),
+                entries[name] = (
+                    Plan(before[0].changes + plan.changes, plan.refusals),
+                    PlanOutcome(before[1].done + outcome.done, outcome.failures),
                 )
-        if self.is_dry and not self.is_once and (before.plan if before else Plan()) != plan:
+        if self.is_dry and not self.is_once and (before[0] if before else Plan()) != plan:
             _log.info(
                 "dry run: planned changes, making none", extra={"owner": owner, "plan": plan.describe()}
             )
@@ -157,9 +147,7 @@ class RunReport:
         """Print every plan, its outcome, and the faults of syncers and mirrors.
 
         :param owners: the owner of each syncer that should have been reconciled.
-        :param reports: the report of each syncer's last reconcile.
         :param deleted: syncers that were deleted, and waited for an operator to remove their finalizer.
-        :param mirrors: mirrors that should have been reconciled.
         """
         with self._lock:
             self._reports, self._deleted = reports, deleted
@@ -193,7 +181,7 @@ class RunReport:
         sys.stdout.flush()
 
     def _owner_as_dict(self, owner: str) -> dict[str, Any]:
-        plans = [entry.plan.to_dict() for entry in self._entries.get(owner, {}).values()]
+        plans = [plan.to_dict() for plan, _ in self._entries.get(owner, {}).values()]
         return {
             "owner": owner,
             "problem": _problem_dict(self._problem(owner)),
@@ -206,9 +194,9 @@ class RunReport:
         lines = [f"{owner}:"]
         lines += _problem_lines(self._problem(owner))
         is_finalizer_removed = self._is_finalizer_removed(owner)
-        for entry in self._entries.get(owner, {}).values():
-            if entry.plan or entry.plan.refusals or not is_finalizer_removed:
-                lines += entry.plan.describe().splitlines()
+        for plan, _ in self._entries.get(owner, {}).values():
+            if plan or plan.refusals or not is_finalizer_removed:
+                lines += plan.describe().splitlines()
         if is_finalizer_removed:
             lines.append(
                 "would be released: it was deleted, and waits for an operator to let it go"
@@ -219,7 +207,6 @@ class RunReport:
         return "\n  ".join(lines) + "\n"
 
     def _is_finalizer_removed(self, owner: str) -> bool:
-        """Return whether the finalizer of the owner's deleted syncer was removed, or would be."""
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 
@@ -244,8 +231,8 @@ class RunReport:
                 "instanceId": failure.change.instance.instance_id,
                 "error": str(failure.error),
             }
-            for entry in self._entries.get(owner, {}).values()
-            for failure in entry.outcome.failures
+            for _, outcome in self._entries.get(owner, {}).values()
+            for failure in outcome.failures
         ]
 
 
@@ -267,11 +254,7 @@ def _mirror_text(entry: tuple[MirrorKey, RecordedMirror]) -> str:
 
 
 class RecordingRegistry:
-    """A wrapper of a registry that records each plan in a run report; in a dry run it only reads the
-    registry.
-
-    :param name: the name of the registry's connection.
-    """
+    """A registry that records each plan in a run report; in a dry run it is only read."""
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
         self._registry, self._name, self._run_report = registry, name, run_report
@@ -280,25 +263,20 @@ class RecordingRegistry:
         self.condition, self.figures = registry.condition, registry.figures
         self.known_instances, self.get = registry.known_instances, registry.get
         self.read_everywhere = registry.read_everywhere
-        self.owners, self.cluster_names, self.count_up_instances = (
-            registry.owners,
-            registry.cluster_names,
-            registry.count_up_instances,
-        )
+        self.owners, self.cluster_names = registry.owners, registry.cluster_names
+        self.count_up_instances = registry.count_up_instances
         self.instances_lost_by_registry = registry.instances_lost_by_registry
         self.stop_tracking_lost_instances = registry.stop_tracking_lost_instances
         if isinstance(registry, MirrorSource):
             self.call_after_reads = registry.call_after_reads
             self.instances_by_application = registry.instances_by_application
             self.look_up_unlisted = registry.look_up_unlisted
-        self.keep_registered: Callable[..., None] = (
-            _do_nothing if run_report.is_dry else registry.keep_registered
-        )
-        self.let_lapse: Callable[[Instance], None] = _do_nothing if run_report.is_dry else registry.let_lapse
-        self.start_leading: Callable[[int], None] = (
-            _do_nothing if run_report.is_dry else registry.start_leading
-        )
-        self.stand_by: Callable[[], None] = _do_nothing if run_report.is_dry else registry.stand_by
+        self.keep_registered: Callable[..., None] = registry.keep_registered
+        self.let_lapse: Callable[[Instance], None] = registry.let_lapse
+        self.start_leading: Callable[[int], None] = registry.start_leading
+        self.stand_by: Callable[[], None] = registry.stand_by
+        if run_report.is_dry:
+            self.keep_registered = self.let_lapse = self.start_leading = self.stand_by = _do_nothing
 
     def refresh(self, keys: Iterable[InstanceKey], *, include_known: bool = False) -> None:
         """Read each instance, also listed ones while lists may be old: a plan starts from what is there."""

@@ -47,14 +47,11 @@ class EndedPodSearch:
         self._existing_in_last_search: dict[SyncerKey, frozenset[str]] = {}
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         self._existing_in_last_search.pop(key, None)
 
     def find_ended_instance_ids(self, key: SyncerKey, registered: Collection[Instance]) -> frozenset[str]:
         """Return the ids of a syncer's instances whose pods are proven to have ended. Pods that live are
         remembered, and read last in the next search.
-
-        :param registered: the syncer's instances in Eureka.
         """
         near = pods_in_slices(self._sources.slices_of_syncer(key))
         places = (pod_and_namespace_of_id(one.instance_id) for one in registered)
@@ -83,8 +80,6 @@ class EndedPodSearch:
     def pods_reusing_addresses(self, key: SyncerKey, registered: Collection[Instance]) -> dict[str, str]:
         """Return the pods, as namespace/name, that are proven to have the address of a syncer's instance now
         in place of its own pod, by instance id.
-
-        :param registered: the syncer's instances in Eureka.
         """
         own = self._sources.slices_of_syncer(key)
         there = {
@@ -121,7 +116,6 @@ class EndedPodSearch:
         return to_restore
 
     def _pod_alone_has_address(self, namespace: str, name: str, address: str) -> bool:
-        """Return whether a pod of this name exists, is not being deleted, and alone has this address."""
         return any(
             has_unshared_address(pod, address) and not is_being_deleted(pod)
             for pod in list_objects_by_name(self._access, PODS, name, namespace)

@@ -57,7 +57,6 @@ class GatedPods(ReflectorGroup):
 
     :param namespaces: namespaces whose pods are watched; None stands for all namespaces.
     :param changed: called with a pod that the gate begins or ceases to hold.
-    :param is_node_ready: returns True if a node of this name exists and is ready.
     :param on_denied: called with a namespace whose pods may not be read any more; None stands for all.
     """
 

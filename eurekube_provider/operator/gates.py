@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,12 +48,9 @@ from eurekube_provider.operator.sources import ClusterCache
 _log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_PASSES = 1.0
-"""Seconds between two checks of the pods that wait for their gate."""
 
 SECONDS_BETWEEN_SHOWN_POD_READS = 5.0
-"""Seconds between two readings of a pod that every server shows; other pods are read every
-:data:`SECONDS_BETWEEN_PASSES`.
-"""
+"""Seconds between two readings of a pod that every server shows; others are read in each pass."""
 
 LONGEST_SILENCE_SECONDS = 7.0
 """Most seconds without an answer after which a server still counts as not restarted."""
@@ -66,7 +63,6 @@ RETRY_SECONDS = 5.0
 """Seconds until a condition is written again after a failure, such as a missing right."""
 
 LONGEST_PASS_SECONDS = 120.0
-"""Seconds after which a check of the waiting pods counts as stuck."""
 
 ReadingKey = tuple[str, str, InstanceKey]
 """The name of a registry, the UID of a pod, and the key of the instance to look for there."""
@@ -92,15 +88,12 @@ class _LastDecision:
 class _PodReadings:
     """The readings of one pod's instance from all servers of a Eureka; all times are monotonic.
 
-    :ivar wanted_instance: the instance that each server must show, with its address, as UP.
     :ivar required_shown_seconds: for how long each server must show the instance before the gate opens.
     :ivar shown_since: the time since which each reading has shown the instance, by server.
-    :ivar answered_at: the time of the last answer, by server.
     :ivar last_answers: True for a server that showed the instance in the last reading, by server that
         answered.
     :ivar silent_since_by_server: the time since which a server is silent, by server that did not answer the
         last reading.
-    :ivar last_reading_began_at: the time at which the last reading began; None before the first.
     :ivar silent_since: the beginning of the first of the latest readings that no server answered; None after
         an answer.
     """
@@ -141,7 +134,6 @@ class _PodReadings:
         return is_up and found is not None and found.ip_address == self.wanted_instance.ip_address
 
     def is_read_due(self, now: float) -> bool:
-        """Return whether this pod's instance must be read now."""
         times = [self.shown_since.get(server) for server in self.last_answers]
         began = self.last_reading_began_at
         if began is None or not times or None in times:
@@ -149,24 +141,11 @@ class _PodReadings:
         opens_at = max(one for one in times if one is not None) + self.required_shown_seconds
         return now - began >= SECONDS_BETWEEN_SHOWN_POD_READS or began < opens_at <= now
 
-    @property
-    def shown_since_of_last_answers(self) -> dict[str, float | None]:
-        """Since when each server that answered last has shown the instance; None where it does not."""
-        return {
-            server: self.shown_since.get(server) if is_shown else None
-            for server, is_shown in self.last_answers.items()
-        }
-
 
 class GateOpener(Loop):
     """The threads that open readiness gates; every method may be called from any thread.
 
-    :param registries: the registries by the name that ``spec.eureka`` may give.
     :param computed_seconds: how long callers need to learn of a pod, where the syncer's spec does not say.
-    :param changed: called with the key of a syncer whose problem of waiting pods has changed.
-    :param may_write: returns True if this replica leads.
-    :param may_select: returns True if a syncer of the first namespace may select Services of the second.
-    :param is_refused: returns True if the Service of a derived syncer is refused.
     """
 
     def __init__(
@@ -209,13 +188,11 @@ class GateOpener(Loop):
         )
 
     def stop(self) -> None:
-        """Stop opening gates."""
         super().stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False, cancel_futures=True)
 
     def record_decision(self, situation: SyncerSituation, decision: Decision) -> None:
-        """Record the last decision on a syncer."""
         refused = {
             one.instance.key: one.actual
             for one in decision.home_differences.refusals
@@ -248,7 +225,6 @@ class GateOpener(Loop):
             return self._problems.get(key)
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         with self._lock:
             self._asked.pop(key, None)
             self._problems.pop(key, None)
@@ -282,7 +258,10 @@ class GateOpener(Loop):
                 needed |= {one for _, one in views if one is not None}
                 if not views and any(self._may_select(one, key_of(pod)[0]) for one in unread):
                     continue  # a syncer that wants it may be in a namespace that was not read
-                step = self._decide(pod, views, held_seconds)
+                seen = [self._with_reading(view, reading_key) for view, reading_key in views]
+                step = decide_gate(seen, held_seconds)
+                view = next((one for one in seen if one.syncer == step.syncer), None)
+                self._start_write_of_changed_condition(pod, step, view)
             except Exception:  # noqa: BLE001 - whatever it was, the others must be decided about
                 _log.exception(
                     "failed to check a pod's readiness gate, leaving it as it is and retrying",
@@ -298,19 +277,12 @@ class GateOpener(Loop):
         with self._lock:
             for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
                 del self._refused[gone]
-        self._replace_problems_and_report_changes(
-            {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
-        )
-
-    def _decide(
-        self, pod: Object, views: Iterable[tuple[GateView, ReadingKey | None]], held_seconds: float
-    ) -> GateDecision:
-        """Decide about one pod's gate, and start the write of its condition."""
-        seen = [self._with_reading(view, reading_key) for view, reading_key in views]
-        step = decide_gate(seen, held_seconds)
-        view = next((one for one in seen if one.syncer == step.syncer), None)
-        self._start_write_of_changed_condition(pod, step, view)
-        return step
+        problems = {key: _problem_of_waiting_pods(steps) for key, steps in waiting_by_syncer.items()}
+        with self._lock:
+            before, self._problems = self._problems, problems
+        for key in before.keys() | problems.keys():
+            if before.get(key) != problems.get(key):
+                self._changed(key)
 
     def _views_of_pod(self, pod: Object) -> list[tuple[GateView, ReadingKey | None]]:
         """Return the view of each syncer that selects a pod, or will once it is derived, with the key of the
@@ -333,7 +305,6 @@ class GateOpener(Loop):
         ]
 
     def _view_of_missing_derived_syncer(self, item: Object, service: Object, pod: Object) -> GateView:
-        """Return the view of a derived syncer that will register the pod and does not exist yet."""
         key, syncer = key_of(item), self._sources.parse_spec_or_none(item)
         if syncer is None:
             return GateView(key)
@@ -347,7 +318,6 @@ class GateOpener(Loop):
         )
 
     def _view_of_endpoints(self, key: SyncerKey, services: Collection[Object], pod: Object) -> GateView:
-        """Return a syncer's view of a pod, with only the fields that its Services' endpoints decide."""
         name = key_of(pod)[1]
         endpoints = [
             endpoint
@@ -424,12 +394,9 @@ class GateOpener(Loop):
 
     def _may_have_instances_in_eureka(self, owner: str, item: Object) -> bool:
         """Return whether an owner has instances in Eureka, or a registry was not read that may have some."""
-        named = self._registries.get(connection_name(item))
-        conditions = [one.condition() for one in ([named] if named else self._registries.values())]
-        has_unread_objects = any(isinstance(one, NeverRead) for one in conditions)
-        return has_unread_objects or any(
-            one.known_instances(owner=owner) for one in self._registries.values()
-        )
+        every, named = self._registries.values(), self._registries.get(connection_name(item))
+        is_unread = any(isinstance(one.condition(), NeverRead) for one in ([named] if named else every))
+        return is_unread or any(one.known_instances(owner=owner) for one in every)
 
     def _wanted_instances(
         self, key: SyncerKey, syncer: Syncer
@@ -457,7 +424,10 @@ class GateOpener(Loop):
             return replace(
                 view,
                 is_eureka_away=is_away,
-                shown_since=shown.shown_since_of_last_answers,
+                shown_since={
+                    server: shown.shown_since.get(server) if is_shown else None
+                    for server, is_shown in shown.last_answers.items()
+                },
                 silent_since=shown.silent_since_by_server,
                 read_at=shown.last_reading_began_at,
             )
@@ -465,8 +435,6 @@ class GateOpener(Loop):
     def _start_due_readings(self, reading_keys: Collection[ReadingKey]) -> None:
         """Start the readings that are due, each registry's on a thread of its own: a registry that hangs
         delays no other. Forget the readings of all other keys.
-
-        :param reading_keys: the keys of the readings that the waiting pods need.
         """
         now = time.monotonic()
         with self._lock:
@@ -482,7 +450,6 @@ class GateOpener(Loop):
             self._executor.submit(self._read_and_record_instances, name, pod_readings)
 
     def _read_and_record_instances(self, name: str, pod_readings: Collection[_PodReadings]) -> None:
-        """Read gated pods' instances from one registry, and record the answers."""
         began = time.monotonic()
         reading = UncachedReading({})
         try:
@@ -519,7 +486,7 @@ class GateOpener(Loop):
         same = (
             ("status", "reason")
             if step.shown_since is not None and _has_same_servers_and_time(before, message)
-            else _COMPARED_CONDITION_FIELDS
+            else ("status", "reason", "message")
         )
         if all(before.get(key) == wanted[key] for key in same):
             return
@@ -563,7 +530,6 @@ class GateOpener(Loop):
                 self._writing.discard((namespace, name))
 
     def _report_written_condition(self, pod: Object, step: GateDecision) -> None:
-        """Record an Event, and for an opened gate a log line, after a condition was written."""
         namespace, name = key_of(pod)
         with self._lock:
             self._refused.pop((namespace, name), None)
@@ -597,22 +563,10 @@ class GateOpener(Loop):
                 why = f"the gate stays as it is, since its condition cannot be written: {error}"
                 self._events.record(regarding, EventType.WARNING, PodEvent.GATE_WAITS, why)
 
-    def _replace_problems_and_report_changes(self, problems: Mapping[SyncerKey, Problem]) -> None:
-        """Replace the problems of waiting pods, and report each syncer whose problem has changed."""
-        with self._lock:
-            before, self._problems = self._problems, dict(problems)
-        for key in before.keys() | problems.keys():
-            if before.get(key) != problems.get(key):
-                self._changed(key)
-
 
 _NODE_NOT_READY_DECISION = GateDecision(GateReason.NODE_NOT_READY, "the pod's node is not ready")
 
-_COMPARED_CONDITION_FIELDS = ("status", "reason", "message")
-"""Fields of a pod's gate condition by which a new condition is told from the present one."""
-
 _REGISTERING_STATES = (SyncerState.COMPLETE, SyncerState.INCOMPLETE)
-"""States of a syncer in which new instances are registered."""
 
 
 def _makes_newly_up(change: Change) -> bool:

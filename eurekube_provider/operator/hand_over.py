@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.hand_over import (
@@ -34,6 +33,7 @@ from eurekube_provider.core.hand_over import (
 )
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.registry import Failing, Healthy, Registry, reading_error
+from eurekube_provider.kube.elector import Elector
 from eurekube_provider.runtime.clock import boot_clock_seconds, format_utc_time
 
 _log = logging.getLogger(__name__)
@@ -44,27 +44,12 @@ LOOK_SECONDS = 1.0
 _ANY_KEY = ("EUREKUBE", "none")  # asked for where no instance is known: 404 is an answer, too
 
 
-class SharedLease(Protocol):
-    """The Lease as a replica of its election sees it."""
-
-    @property
-    def lease(self) -> Object | None:
-        """The Lease as it was last read or written; None before."""
-
-    def annotate_lease(self, annotate: Callable[[Object], Mapping[str, str]]) -> bool:
-        """Add annotations to the Lease, given as it is now; return True if there are some.
-
-        :raises KubernetesError: the Lease could not be read or written.
-        """
-
-
 @dataclass(slots=True)
 class _ConnectionState:
     """The answers of one connection, as this process saw them. Times are by the clock of the hand-over.
 
     :ivar failing_since: since when no usable answer came; None while the connection is well.
     :ivar since_text: the same as RFC 3339.
-    :ivar failed_at: when the connection was last seen failing.
     :ivar answered_renewals: the number of renewals that had been answered by ``failing_since``.
     """
 
@@ -78,7 +63,6 @@ class HandOver:
     """One replica's part in the hand-over of the Lease, whether it leads or stands by.
 
     :param identity: this replica's in the Lease.
-    :param registries: the registries by their connections' names.
     :param is_cluster_copy_current: returns True while this replica could change something as the leader.
     """
 
@@ -102,9 +86,9 @@ class HandOver:
         self._logged: frozenset[str] = frozenset()
         self._stopped = threading.Event()
 
-    def start(self, lease: SharedLease) -> None:
+    def start(self, elector: Elector) -> None:
         """Begin to look at the connections and at the Lease."""
-        threading.Thread(target=self._run, args=(lease,), name="hand-over", daemon=True).start()
+        threading.Thread(target=self._run, args=(elector,), name="hand-over", daemon=True).start()
 
     def stop(self) -> None:
         """Ask for the Lease no more."""
@@ -144,7 +128,7 @@ class HandOver:
         age_seconds = self._clock() - received_at
         return request.asker if grants_lease(request, age_seconds, self.note_if_cut_off()) else ""
 
-    def look(self, lease: SharedLease) -> None:
+    def look(self, elector: Elector) -> None:
         """Look at each connection, and ask for the Lease if its holder is cut off and this replica is not."""
         with self._lock:
             self._update_states()
@@ -152,7 +136,7 @@ class HandOver:
             well = {
                 name for name, one in self._states.items() if now - one.failed_at >= CUT_OFF_AFTER_SECONDS
             }
-        note = self._note_to_answer(lease.lease)
+        note = self._note_to_answer(elector.lease)
         if note is None or not note.is_better_off(well) or not self._is_cluster_copy_current():
             return
         tried, tried_at = self._tried or (None, now)
@@ -165,7 +149,7 @@ class HandOver:
             LeaseRequest(self._identity, note), format_utc_time(self._wall_clock())
         )
         try:
-            has_asked = not self._stopped.is_set() and lease.annotate_lease(
+            has_asked = not self._stopped.is_set() and elector.annotate_lease(
                 lambda read: {LEASE_REQUEST_ANNOTATION: request} if self._note_to_answer(read) == note else {}
             )
         except KubernetesError as error:
@@ -219,10 +203,10 @@ class HandOver:
         holder = (lease.get("spec") or {}).get("holderIdentity")
         return note if note.holder == holder != self._identity else None
 
-    def _run(self, lease: SharedLease) -> None:
+    def _run(self, elector: Elector) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             try:
-                self.look(lease)
+                self.look(elector)
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("failed to look for a leader that is cut off from Eureka, retrying")
 

@@ -30,14 +30,11 @@ Where pods cannot be read, instances then go to the other syncer without the pod
 """
 
 ABANDONED_WAIT_SECONDS = 60.0
-"""Seconds without a question about another syncer after which the wait for it begins again with the next
-question.
-"""
+"""Seconds without a question about another syncer after which the wait for it begins again."""
 
 
 class NextOwnerSearch:
-    """The search for the syncers that become the next owners of given-up instances; workers may share it,
-    each with its own syncer.
+    """The search for the next owners of given-up instances; workers may share it, each with its own syncer.
 
     :param waits_at_once: True to wait for another syncer within the reconcile, since no later one follows.
     """
@@ -66,7 +63,6 @@ class NextOwnerSearch:
         """Return the next owners of the instances that a syncer gives up, the first where several syncers
         want one; None while a candidate's pods or nodes are not read yet, which a single pass waits for.
 
-        :param key: the syncer that gives the instances up.
         :param given_up: the instances, by the name of the registry that holds them.
         """
         while True:

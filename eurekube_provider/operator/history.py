@@ -11,7 +11,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from eurekube_provider.comparison.discrepancy import (
     Difference,
@@ -32,20 +31,9 @@ MOST_KEPT_DIFFERENCES = 50
 """Most differences that are kept of one reconcile; the others are only counted."""
 
 MOST_RECENT_CHANGES = 100
-"""Number of last changes that are kept of all syncers together."""
 
-
-class ReconcileResult(StrEnum):
-    """The result of a reconcile."""
-
-    SYNCED = "synced"
-    """Eureka holds the instances that the syncer asks for."""
-
-    PROBLEM = "problem"
-    """The reconcile ended, but the syncer is not synced; its conditions name the obstacle."""
-
-    ERROR = "error"
-    """Eureka, the Kubernetes API or the operator itself failed; the reconcile is tried again."""
+RECONCILE_RESULTS = ("synced", "problem", "error")
+"""Results of a reconcile: the conditions name a problem, and after an error it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +44,6 @@ class LastReconcile:
     :param removals_held_since: Unix time since when the brake holds removals back; None where it does not.
     :param differing_count: number of instances that differ, including refused ones; None where they could not
         be compared with Eureka.
-    :param first_differences: the first :data:`MOST_KEPT_DIFFERENCES` differences.
     :param refused_keys: the instances in whose place another owner's is.
     :param succeeded_at: Unix time of the last reconcile that ended as synced; None for none.
     """
@@ -76,7 +63,6 @@ class RecentChange:
 
     :param at: Unix time of the change.
     :param action: ``registered``, ``updated``, ``deregistered`` or ``refused``.
-    :param why: the reason in words.
     :param cause: the reason without the instance's own names, so that equal reasons compare equal.
     """
 
@@ -89,15 +75,6 @@ class RecentChange:
     cause: str
 
 
-_RECENT_CHANGE_ACTION_BY_ACTION = {
-    Action.REGISTER: "registered",
-    Action.UPDATE: "updated",
-    Action.SET_STATUS: "updated",
-    Action.DEREGISTER: "deregistered",
-}
-"""Values of :attr:`RecentChange.action`, by the action of a plan."""
-
-
 class ReconcileHistory:
     """The last reconcile of each syncer, and the recent changes; any number of workers may share it."""
 
@@ -107,7 +84,7 @@ class ReconcileHistory:
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, SyncerKey, Change | Difference | Instance]]
         self._recent = deque(maxlen=MOST_RECENT_CHANGES)
-        self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
+        self._results: Counter[tuple[SyncerKey, str]] = Counter()
 
     def record_reconcile(
         self,
@@ -120,8 +97,6 @@ class ReconcileHistory:
         """Record a reconcile that has ended.
 
         :param plan: all differences; None where the reconcile ended before it had a plan.
-        :param outcome: the changes that were made, and those that failed.
-        :param held: the removals that the brake holds back.
         """
         now = time.time()
         is_compared = plan is not None and report.problems.keys().isdisjoint(EUREKA_UNREADABLE_REASONS)
@@ -146,16 +121,13 @@ class ReconcileHistory:
             )
 
     def count_reconcile_result(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
-        """Count a reconcile that has ended, by its result."""
         self.durations.observe(seconds)
         with self._lock:
             last = self.last.get(key)
             if last is None and not failed:
                 return  # the syncer is gone
             synced = last is not None and last.report.is_synced
-            done = ReconcileResult.SYNCED if synced else ReconcileResult.PROBLEM
-            result = ReconcileResult.ERROR if failed else done
-            self._results[key, result] += 1
+            self._results[key, "error" if failed else "synced" if synced else "problem"] += 1
 
     def forget(self, key: SyncerKey, instances: Sequence[Instance] = ()) -> None:
         """Forget a deleted syncer, and record that its last instances were deregistered."""
@@ -164,7 +136,7 @@ class ReconcileHistory:
             for instance in instances:
                 self._recent.append((now, key, instance))
             self.last.pop(key, None)
-            for result in ReconcileResult:
+            for result in RECONCILE_RESULTS:
                 self._results.pop((key, result), None)
 
     def on_leadership_lost(self) -> None:
@@ -178,16 +150,9 @@ class ReconcileHistory:
             recent = list(reversed(self._recent))
         return [_explain(*one) for one in recent]
 
-    def result_counts(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
-        """Return the number of reconciles by syncer and result."""
+    def result_counts(self) -> Counter[tuple[SyncerKey, str]]:
         with self._lock:
             return Counter(self._results)
-
-    def last_success_times(self) -> dict[SyncerKey, float]:
-        """Return the Unix time of each syncer's last reconcile that ended as synced."""
-        with self._lock:
-            last = dict(self.last)
-        return {key: one.succeeded_at for key, one in last.items() if one.succeeded_at is not None}
 
 
 def _sort_differences(
@@ -225,5 +190,7 @@ def _explain(at: float, syncer: SyncerKey, what: Change | Difference | Instance)
         why = "no longer in Kubernetes"
     else:
         why = ", ".join(describe_differences(what.instance, what.actual))
-    action, cause = _RECENT_CHANGE_ACTION_BY_ACTION[what.action], mask_instance_names(what.instance, why)
+    names = {Action.REGISTER: "registered", Action.DEREGISTER: "deregistered"}
+    action = names.get(what.action, "updated")
+    cause = mask_instance_names(what.instance, why)
     return RecentChange(at, action, *what.instance.key, syncer, why, cause)

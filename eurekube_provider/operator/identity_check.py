@@ -57,7 +57,6 @@ class CheckResult:
 
     :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
         ``zookeeper``, ``marker``, ``name`` or ``namespace``.
-    :ivar subject: the name of the object.
     :ivar detail: the present state; for a warning also its effect, and what to do.
     """
 
@@ -76,13 +75,8 @@ def cluster_name_findings(
     are_all_listed: bool = True,
 ) -> Iterator[CheckResult]:
     """Yield findings on registrations under other names of the cluster, on a cluster name that another
-    cluster uses, and on one that is not set.
+    cluster uses, and on one that is not set. A pure function.
 
-    A pure function.
-
-    :param uid: UID of the cluster's kube-system namespace.
-    :param notes: the notes at the operator's Lease.
-    :param instances: the instances that Eureka lists.
     :param are_all_listed: False if a Eureka could not be read, so that nobody can count them.
     """
     name = settings.cluster_name or default_cluster_name(uid)
@@ -139,9 +133,7 @@ def cluster_name_findings(
 def unrenewed_registration_findings(
     operator_name: str, instances: Iterable[Instance], read: ReadInstances
 ) -> Iterator[CheckResult]:
-    """Yield findings on stacks' registrations that ask another operator to renew them and that nobody
-    renews.
-    """
+    """Yield findings on stacks' registrations that ask another operator to renew them, which none does."""
     by_renewer: dict[str, list[Instance]] = {}
     for one in instances:
         is_stacks = isinstance(parse_owner(one.owner), StackOwner)
@@ -169,13 +161,7 @@ def name_and_namespace_findings(
     *,
     are_all_listed: bool = True,
 ) -> Iterator[CheckResult]:
-    """Yield all findings on names and namespaces; none where the cluster does not answer, which other checks
-    report.
-
-    :param lease: namespace and name of the operator's Lease.
-    :param instances: the instances that Eureka lists.
-    :param are_all_listed: False if a Eureka could not be read.
-    """
+    """Yield findings on names and namespaces; none where the cluster does not answer."""
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
     except KubernetesError:
@@ -220,12 +206,8 @@ def _namespace_findings(
     now = time.time()
     for item in syncers_not_watched(items, watched):
         namespace, subject = str(item["metadata"]["namespace"]), f"EurekaSyncer {qualified_name(item)}"
-        there = read(
-            [
-                one.key
-                for one in filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ_UNCACHED]
-            ]
-        )
+        owned = filter_instances_of_syncer(item, cluster, instances)[:MAX_INSTANCES_READ_UNCACHED]
+        there = read([one.key for one in owned])
         why = not_served_problem(item, there, now, had_instances_there=namespace in dropped_namespaces)
         if why is not None:
             yield CheckResult("namespace", subject, CheckVerdict.WARNING, why.text)

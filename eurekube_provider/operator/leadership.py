@@ -36,7 +36,6 @@ from eurekube_provider.runtime.clock import boot_clock_seconds
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-"""Seconds between two looks at the state of the election."""
 
 SUSPENDED_AFTER_SECONDS = 10.0
 """Seconds without a look after which the process was suspended, and its copy of the cluster may be old."""
@@ -112,8 +111,6 @@ class Leadership:
     def wait_for_lease(self, stop: threading.Event, longest_seconds: float) -> bool:
         """Wait until this replica holds the Lease, for a single pass; return False when asked to stop.
 
-        :param stop: set to end the wait.
-        :param longest_seconds: most seconds to wait.
         :raises EurekubeError: another process renews the Lease meanwhile, or it cannot be taken.
         """
         elector = self._elector
@@ -140,10 +137,7 @@ class Leadership:
         return True
 
     def require_lease(self) -> None:
-        """Raise an error if a single pass has lost the Lease.
-
-        :raises EurekubeError: the Lease was lost.
-        """
+        """Raise an error if a single pass has lost the Lease."""
         if not self.may_write() and self._elector is not None and not self._closed:
             raise EurekubeError(
                 f"not all was done, since the Lease {self._elector.lease_name} was not renewed in time, or"
@@ -322,11 +316,9 @@ class DuplicateOperatorCheck:
                 )
 
     def start(self) -> None:
-        """Start the periodic check."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the periodic check."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -364,9 +356,7 @@ class DuplicateOperatorCheck:
         return True
 
     def _note_renew_time_and_check_alive(self, namespace: str, spec: Mapping[str, Any]) -> bool:
-        """Note the renew time of a Lease; return whether a process renews it: the time is recent, or has
-        changed since the last check.
-        """
+        """Note a Lease's renew time; return whether a process renews it: it is recent, or has changed."""
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)
         self._renewed[namespace] = renewed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from eurekube_provider.core.identity import Cluster
@@ -20,14 +20,12 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.runtime.clock import format_utc_time
 
 MOST_NOTED_ERROR_LETTERS = 200
-"""Number of letters of a server's error that the notes keep."""
 
 
 class LeaseMemory:
     """The copy of the Lease's notes: every replica reads them, and the holder writes them with each renewal;
     threads may share it, since it is only replaced as a whole.
 
-    :param registries: the registries by their connections' names.
     :param is_long_running: False for a single pass, which does not record the watched namespaces.
     """
 
@@ -72,7 +70,6 @@ class LeaseMemory:
         return add_lease_notes(metadata, self._notes)
 
     def _complete_from_settings(self, found: LeaseNotes) -> LeaseNotes:
-        """Return the notes of the Lease, completed from this operator's settings and registries."""
         settings = self._settings
         with_cluster_name = found.with_cluster_name(self._cluster.name, settings.previous_cluster_names)
         return replace(
@@ -85,13 +82,11 @@ class LeaseMemory:
             server_notes=tuple(self._server_notes()),
         )
 
-    def _server_notes(self) -> list[ServerNote]:
-        found = []
+    def _server_notes(self) -> Iterator[ServerNote]:
         for name, registry in self._registries.items():
             figures = registry.figures()
             read_at = "" if figures.read_at is None else format_utc_time(figures.read_at)
             for one in figures.servers:
                 answered_at = "" if one.answered_at is None else format_utc_time(one.answered_at)
                 error = one.error[:MOST_NOTED_ERROR_LETTERS]
-                found.append(ServerNote(name, one.url, read_at, answered_at, error))
-        return found
+                yield ServerNote(name, one.url, read_at, answered_at, error)

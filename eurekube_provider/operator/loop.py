@@ -16,7 +16,6 @@ _log = logging.getLogger(__name__)
 class Loop:
     """A thread that repeats a task until it is stopped, whatever the task raises.
 
-    :param task: called again and again, and once at the start.
     :param pause_seconds: returns the seconds from the end of the task until it is repeated.
     :param failure: the log line on an unexpected error.
     :param longest_seconds: seconds without a new beginning after which the loop counts as stuck.
@@ -37,7 +36,6 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._began_at = time.monotonic()
         self._thread.start()
 
@@ -46,7 +44,6 @@ class Loop:
         self._stopped.set()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the thread."""
         age = time.monotonic() - self._began_at
         return liveness_of_started_threads([self._thread], age, self._longest_seconds)
 

@@ -35,7 +35,6 @@ class ValueType:
 
     :ivar parse: parses a text; raises ValueError with the allowed values, e.g. ``must be true or false``.
     :ivar yaml_types: the Python types of YAML values that the file may have for such an option.
-    :ivar type_name: the type's name in error messages.
     :ivar metavar: the placeholder in the help for options that have none of their own.
     """
 
@@ -53,7 +52,6 @@ class Option:
     :ivar help: half a sentence.
     :ivar default_text: the default in words for the help; empty to show the value itself.
     :ivar value_if_empty: the value for an empty text; None for the default.
-    :ivar has_environment_variable: True if the option is also read from its environment variable.
     """
 
     name: str
@@ -117,7 +115,6 @@ class SourcedText:
 
 
 def environment_variable_name(name: str) -> str:
-    """Return the environment variable of an option."""
     return name.upper().replace("-", "_")
 
 
@@ -163,7 +160,6 @@ def flag_or_environment_texts(
 def read_yaml_mapping(path: str, where: str) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
-    :param where: the setting that names the file.
     :raises ConfigurationError: it cannot be read, is no YAML, or is no mapping.
     """
     try:
@@ -185,8 +181,6 @@ def read_yaml_mapping(path: str, where: str) -> dict[str, Any]:
 def parse_named_entries(written: Any, place: str, key: str, example: str) -> dict[str, dict[str, Any]]:
     """Check and return the file's entries below names that a person chose, such as those of connections.
 
-    :param place: the file and the key, for errors.
-    :param key: the key below each name, e.g. ``url``.
     :param example: one line, e.g. ``eu-1: {url: http://...}``.
     :raises ConfigurationError: a name is invalid, or a name has no keys below it.
     """
@@ -232,7 +226,6 @@ def texts_from_mapping(
 
 
 def _flag_text_of_yaml_value(place: str, value: Any, kind: ValueType) -> str:
-    """Return a value of the file in the form of a flag's text."""
     if value is None:
         return ""
     if isinstance(value, list) and list in kind.yaml_types:
@@ -396,9 +389,7 @@ def build_connection(
 ) -> Connection:
     """Return one connection from its options.
 
-    :param given: by the names of :data:`CONNECTION_OPTIONS`.
     :param secrets: by name: password and token, or the file that holds it.
-    :param missing_url_error: the error message where no URL is given.
     :raises ConfigurationError: no URL is given, or a value cannot be used.
     """
     url = given.get("url")

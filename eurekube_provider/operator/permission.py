@@ -43,8 +43,7 @@ class Permissions:
         :param previously_claimed_names: names that the syncer has used before, and so may keep.
         :raises RegistryError: the connection's Eureka has not been read yet.
         """
-        refusal = self._configuration_refusal(syncer)
-        if refusal is not None:
+        if (refusal := self._configuration_refusal(syncer)) is not None:
             return refusal
         if syncer.eureka not in self._registries:
             return Problem(
@@ -163,11 +162,9 @@ class Permissions:
     def unreserved_names_note(
         self, syncer: Syncer, unowned: Sequence[Instance], own_instance_ids: Container[str]
     ) -> Problem | None:
-        """Return a note on names of the syncer that no configuration reserves for it and that others use as
-        well.
+        """Return a note on names of the syncer that are not reserved for it and that others use as well.
 
         :param unowned: the instances of its application that no Eurekube registered.
-        :param own_instance_ids: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
         others = frozenset(self._names_that_no_service_has(syncer))
@@ -202,9 +199,7 @@ class Permissions:
         unowned: Sequence[Instance],
         own_instance_ids: Container[str],
     ) -> str:
-        """Return a sentence on other owners of a name; syncers of an equally named namespace in any
-        cluster are no others.
-        """
+        """Return a sentence on other owners of a name; syncers of equally named namespaces are no others."""
         found = set[str]()
         for owner in owners:
             parsed = parse_owner(owner)

@@ -71,17 +71,13 @@ class SelfRegistrationCheck:
         self._unrenewed: dict[SyncerKey, dict[InstanceKey, tuple[Instance, float]]] = {}
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         for memory in (self._own, self._gone, self._looked, self._unrenewed):
             memory.pop(key, None)
 
     def pods_with_address_other_than_node(
         self, key: SyncerKey, namespace: str, suspects: Collection[PodNameAndAddress]
     ) -> frozenset[PodNameAndAddress]:
-        """Return the pods whose address is their own and not their node's, without pods that cannot be read.
-
-        :param suspects: names and addresses of pods.
-        """
+        """Return the pods whose address is not their node's, without pods that cannot be read."""
         if not suspects:
             self._own.pop(key, None)
             return frozenset()
@@ -156,7 +152,6 @@ class SelfRegistrationCheck:
         the servers say, and if no EndpointSlice and no pod of the cluster has its address, nor the address of
         the pod that registered it, as the API server says at this moment.
 
-        :param dead: the registrations that :meth:`registrations_of_gone_pods` returned.
         :param application: in upper case.
         """
         if not dead:
@@ -209,7 +204,6 @@ class SelfRegistrationCheck:
         return free[:MOST_REMOVED_REGISTRATIONS], why
 
     def _read_pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
-        """Return the pods of these names that exist."""
         if not names:
             return []
         with self._fail_fast_if_api_was_silent():
@@ -259,7 +253,6 @@ class SelfRegistrationCheck:
 
 
 def _pod_and_node_addresses(pod: Object) -> set[str]:
-    """Return a pod's addresses, and those of its node."""
     status = pod.get("status") or {}
     several = (str(one.get("ip") or "") for one in status.get("hostIPs") or ())
     return pod_addresses(pod) | ({str(status.get("hostIP") or ""), *several} - {""})

@@ -50,8 +50,7 @@ INTENDED_STATE_REASONS = frozenset(
 def progress_conditions(
     item: Mapping[str, Any], why: Problem | None, now: datetime, *, is_stuck: bool
 ) -> dict[str, Problem]:
-    """Return the condition Reconciling or Stalled with its text; neither where the object is as its spec
-    asks.
+    """Return the condition Reconciling or Stalled; neither where the object is as its spec asks.
 
     :param item: the object with its current status, which tells since when it waits for the same reason.
     :param why: the reason why the object does not have what its spec asks for; None if it has.

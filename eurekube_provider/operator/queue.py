@@ -18,13 +18,11 @@ from eurekube_provider.runtime.backoff import backoff_seconds
 K = TypeVar("K")
 
 FIRST_RETRY_DELAY_SECONDS, LONGEST_RETRY_DELAY_SECONDS = 0.5, 60.0
-"""Delays in seconds of a key's first retry, and of its retries after many failures."""
 
 REST_SECONDS = 0.1
 """Seconds between two hand-outs of a key for changes that other keys' work may have caused."""
 
 SINGLE_GROUP = ""
-"""Name of the group of an undivided queue."""
 
 
 class _KeyGroup(Generic[K]):
@@ -64,8 +62,7 @@ class WorkQueue(Generic[K]):
             self._group_of = group_of
 
     def add(self, key: K, *, is_change: bool = True) -> None:
-        """Hand ``key`` out as soon as a worker is free; after a pause, the key that was added last comes
-        first.
+        """Hand ``key`` out as soon as a worker is free; after a pause, the one added last comes first.
 
         :param is_change: False where the object did not change: keys of changed objects come first after a
             pause.
@@ -139,17 +136,13 @@ class WorkQueue(Generic[K]):
                     if not self._has_waiting_keys():
                         self._drained.notify_all()
                     self._working.add(key)
-                    self._note_taken(key, now)
+                    self._taken_at.pop(key, None)
+                    self._taken_at[key] = now
+                    while next(iter(self._taken_at.values())) < now - REST_SECONDS:
+                        self._taken_at.popitem(last=False)
                     return key
                 mine.condition.wait(mine.later[0][0] - now if mine.later else None)
             return None
-
-    def _note_taken(self, key: K, now: float) -> None:
-        """Note when a key was handed out, and forget those of before the last :data:`REST_SECONDS`."""
-        self._taken_at.pop(key, None)
-        self._taken_at[key] = now
-        while next(iter(self._taken_at.values())) < now - REST_SECONDS:
-            self._taken_at.popitem(last=False)
 
     def done(self, key: K) -> None:
         """Let ``key`` be handed out again, since its worker has finished."""
@@ -200,7 +193,6 @@ class WorkQueue(Generic[K]):
         return any(group.waiting and not group.is_paused for group in self._groups.values())
 
     def _move_delayed_key(self, key: K, group: str) -> None:
-        """Move a delayed key from another group to this group."""
         due, other = self._due.get(key, (0.0, group))
         if other != group:
             self._schedule_key(key, due, group)

@@ -64,10 +64,6 @@ _log = logging.getLogger(__name__)
 class Reconciler:
     """The reconciler of syncers; any number of workers may share it, each with a syncer of its own.
 
-    :param may_write: returns True if this replica leads, as far as it knows.
-    :param previous_cluster_names: returns the former names of the cluster.
-    :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
-    :param derived: the writer of derived syncers; by default one that reports no refused Service.
     :param reads_each_instance: see :class:`.situations.SituationReader`.
     """
 
@@ -216,10 +212,7 @@ class Reconciler:
         return True
 
     def _remove_release_annotation(self, key: SyncerKey, *, was_held: bool) -> None:
-        """Remove the release annotation, so that it does not release the next braked removals as well.
-
-        :param was_held: True if it released removals.
-        """
+        """Remove the release annotation, so that it does not release the next braked removals as well."""
         if not self._access.sends_writes:
             if was_held:
                 _log.warning(
@@ -344,7 +337,6 @@ class Reconciler:
     def _renew_or_let_lapse(decided: DecidedSituation, instances: Mapping[str, Collection[Instance]]) -> bool:
         """Renew the syncer's instances, except those that the decision lets lapse.
 
-        :param instances: what the syncer has at each registry by now.
         :returns: True if the syncer has an instance that was unknown when the decision was made.
         """
         situation, has_news = decided.situation, False
@@ -463,7 +455,6 @@ class Reconciler:
         return SyncerDeletion(tuple(left), left_behind_note=note)
 
     def _forget_and_remove_finalizer(self, decided: DecidedSituation) -> KubernetesError | None:
-        """Forget a deleted syncer and remove its finalizer; return the error if that fails."""
         key, item = decided.situation.key, decided.syncer_object
         self._reader.forget(key)
         for registry in decided.registries.values():
@@ -481,9 +472,6 @@ class Reconciler:
     ) -> SyncerResult:
         """Return the result that a reconcile would have if it ended now, since a registry does not answer;
         an empty one for a syncer of which only its first reconcile says what it asks for.
-
-        :param name: the registry's name.
-        :param decided: the decision that is being carried out; None before one.
         """
         if decided is None:
             item = self._sources.syncers.get(*key)
@@ -500,7 +488,6 @@ class Reconciler:
         )
 
     def _failed_result(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
-        """Return the result of a reconcile that ended early with an error."""
         item = self._sources.syncers.get(*key)
         said = self._early_end_report(item, problem_of(error), registries) if item is not None else None
         return SyncerResult(item, said, error=error)
@@ -512,10 +499,8 @@ class Reconciler:
         outcome: PlanOutcome,
         error: RegistryError | None = None,
     ) -> SyncerReport | None:
-        """Return the report on a decision while or after it is carried out; None for a syncer that gets no
-        report.
+        """Return the report on a decision while or after it is carried out; None for no report.
 
-        :param instances: what the syncer has at each registry by now.
         :param error: the error of a Eureka that cannot be asked, if the reconcile went on.
         """
         item, situation, decision = decided.syncer_object, decided.situation, decided.decision
@@ -564,7 +549,6 @@ class Reconciler:
     ) -> SyncerReport:
         """Return the report on a reconcile that ended early.
 
-        :param registries: the registries, as the syncer's worker uses them.
         :param error: why Eureka cannot be asked, beside the failure.
         """
         key, before = key_of(item), item.get("status") or {}
@@ -575,10 +559,8 @@ class Reconciler:
         if failure.reason in EUREKA_ERROR_REASONS:
             syncer = None if is_being_deleted(item) else self._sources.parse_spec_or_none(item)
             if syncer is not None:
-                application, desired = (
-                    syncer.application.upper(),
-                    len(self._sources.desired(syncer).instances),
-                )
+                application = syncer.application.upper()
+                desired = len(self._sources.desired(syncer).instances)
             if registries.is_worker_registry_unread:
                 held, registered = [], before.get("registered", 0)
         drain = self._drain_check.problem_sentence(key)
@@ -597,6 +579,5 @@ class Reconciler:
 
 
 def _count_done(outcome: PlanOutcome, changes: Collection[Change]) -> int:
-    """Return how many of the changes were made."""
     meant = {id(change) for change in changes}
     return sum(id(change) in meant for change in outcome.done) if meant else 0

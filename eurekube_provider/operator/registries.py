@@ -47,10 +47,7 @@ def zookeeper_servers(connection: Any) -> ZooKeeperServers:
 def instances_under_other_cluster_names(
     registry: Registry, cluster: Cluster, key: tuple[str, str]
 ) -> list[Instance]:
-    """Return a syncer's instances at a registry under other names of its cluster, known by the cluster's UID.
-
-    :param key: the syncer's namespace and name.
-    """
+    """Return a syncer's instances under other names of its cluster, known by the cluster's UID."""
     return [
         one
         for name in registry.cluster_names() - {cluster.name}
@@ -60,8 +57,7 @@ def instances_under_other_cluster_names(
 
 
 class Registries(dict[str, Registry]):
-    """All registries by connection name, as the workers of one connection use them: without waiting for
-    other connections that fail.
+    """All registries by connection name, as one connection's workers use them: without waiting for others.
 
     :param worker_registry: the name of the workers' connection; empty for callers that wait for any.
     :param same_eureka_pairs: the pairs that are known to lead to one Eureka, which all workers share.
@@ -84,18 +80,14 @@ class Registries(dict[str, Registry]):
         return worker_registry is not None and isinstance(worker_registry.condition(), NeverRead)
 
     def instances_of_owner(self, owner: str) -> dict[str, list[Instance]]:
-        """Return an owner's instances at each connection."""
         return {name: registry.known_instances(owner=owner) for name, registry in self.items()}
 
     def instances_under_other_cluster_names(
         self, cluster: Cluster, key: tuple[str, str]
     ) -> dict[str, list[Instance]]:
         """Return a syncer's instances under other names of its cluster, by connection; mostly none."""
-        found = {}
-        for name, registry in self.items():
-            if there := instances_under_other_cluster_names(registry, cluster, key):
-                found[name] = there
-        return found
+        found = {name: instances_under_other_cluster_names(one, cluster, key) for name, one in self.items()}
+        return {name: there for name, there in found.items() if there}
 
     def apply(self, name: str, steps: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan; see :meth:`~eurekube_provider.core.registry.Registry.apply`."""
@@ -171,10 +163,7 @@ class Registries(dict[str, Registry]):
         return reading_error(self[name].condition()) if self._worker_registry not in ("", name) else None
 
     def require_read(self, name: str) -> None:
-        """Raise an error until a registry has been read once.
-
-        :raises RegistryError: it has not.
-        """
+        """Raise an error until a registry has been read once."""
         condition = self[name].condition()
         if isinstance(condition, NeverRead):
             raise condition.error or RegistryUnreachable(f"the Eureka {name!r} has not been read yet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.decision import Decision, SyncerSituation
@@ -11,20 +11,15 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Plan, PlanOutcome
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.operator.conditions import (
-    SyncerReport,
-)
+from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registries import Registries
-
-_EMPTY_OUTCOME = PlanOutcome()
 
 
 @dataclass(frozen=True, slots=True)
 class SyncerDeletion:
     """The completed deletion of a syncer, after its finalizer was removed.
 
-    :ivar instances: the syncer's last instances.
     :ivar deregistered_count: how many of them were deregistered before the finalizer was removed.
     :ivar left_behind_note: the reason why the finalizer was removed although instances may still be in
         Eureka; empty if none may.
@@ -40,21 +35,16 @@ class SyncerResult:
     """The result of a syncer's reconcile.
 
     :ivar syncer_object: the custom resource; None where it does not exist.
-    :ivar report: the report for its status; None for none.
     :ivar applied_spec: the syncer's spec, if the reconcile applied it; None for an earlier end.
     :ivar all_differences: all differences from Eureka, resolved or not.
-    :ivar held_removals: the removals that the brake holds back.
-    :ivar completed_deletion: the completed deletion of a syncer; None for others.
-    :ivar syncers_to_reconcile: other syncers that must be reconciled because of this result.
     :ivar requeue_after_seconds: seconds until this syncer must be reconciled again, even without a change.
-    :ivar error: the error for which the reconcile must be retried.
     """
 
     syncer_object: Object | None = None
     report: SyncerReport | None = None
     applied_spec: Syncer | None = None
     all_differences: Plan | None = None
-    outcome: PlanOutcome = _EMPTY_OUTCOME
+    outcome: PlanOutcome = field(default_factory=PlanOutcome)
     held_removals: HeldRemovals | None = None
     completed_deletion: SyncerDeletion | None = None
     syncers_to_reconcile: frozenset[SyncerKey] = frozenset()
@@ -66,7 +56,6 @@ class SyncerResult:
 class DecidedSituation:
     """The situation of a syncer, and the decision on it.
 
-    :ivar syncer_object: the custom resource; None where it does not exist.
     :ivar registries: the registries, as the worker that carries out the decision uses them.
     """
 
@@ -77,5 +66,4 @@ class DecidedSituation:
 
     @property
     def changed_registry_names(self) -> list[str]:
-        """Names of the registries to which changes are sent."""
         return [name for name, steps in self.decision.steps_by_registry.items() if steps.plan]

@@ -40,7 +40,6 @@ class RouteWatches:
     :param concerned: called with the key of each syncer whose objects have been read.
     :param concerned_later: called with the key of each syncer that an object's change may concern, and the
         longest delay, seconds.
-    :ivar groups: the watches by the name of their kind.
     """
 
     def __init__(
@@ -74,8 +73,7 @@ class RouteWatches:
                 watch.set_needed_scopes(key, self._scopes if advertise is asked else set())
 
     def routes(self, syncer: Syncer) -> Routes | None:
-        """Return the objects by which callers may reach a syncer's Services; None as long as they have not
-        been read.
+        """Return the objects by which callers may reach a syncer's Services; None before they are read.
 
         Another namespace that this process may not read, such as one that was deleted, is left out.
         """

@@ -68,10 +68,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("eurekube_provider.operator")
 
 API_RETRY_SECONDS = 2.0
-"""Seconds until a start asks the Kubernetes API again, which did not answer."""
 
 _SECONDS_BETWEEN_UNREAD_WARNINGS = 10.0
-"""Seconds between two log lines on what a start still waits for."""
 
 THREAD_SWITCH_SECONDS = 0.001
 """Seconds after which a busy thread, such as one that parses a list, lets another thread run.
@@ -103,9 +101,7 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
         time.monotonic() + LONGEST_READ_WAIT_SECONDS if run_report and run_report.is_once else math.inf
     )
     try:
-        parts = _assemble_parts(settings, stop, routes, run_report, self_check, blind, give_up_at)
-        if parts is not None:
-            parts.run(stop, give_up_at)
+        _assemble_and_run_parts(settings, stop, routes, run_report, self_check, blind, give_up_at)
     finally:
         self_check.close()
         if blind:
@@ -152,57 +148,7 @@ A stack's run ends last: it takes long, and no other part waits for it.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _OperatorParts:
-    """The operator's parts, connected with each other.
-
-    :ivar parts_in_start_order: all parts, in the order of the start.
-    :ivar main_task: reconciles until the operator is asked to stop, or once.
-    :ivar on_unread: see :func:`wait_until_read`.
-    """
-
-    parts_in_start_order: tuple[OperatorPart, ...]
-    main_task: Callable[[], None]
-    sources: ClusterCache
-    registries: Mapping[str, Registry]
-    duplicates: DuplicateOperatorCheck | None
-    on_unread: Callable[[Collection[KubernetesError]], None]
-
-    def run(self, stop: threading.Event, give_up_at: float) -> None:
-        """Start all parts, work, and stop all parts."""
-        try:
-            for part in self.parts_in_start_order:
-                part.start()
-            if wait_until_read(self.sources, self.registries, stop, give_up_at, self.on_unread):
-                for part in self.parts_in_start_order:
-                    part.start_once_read()
-                freeze_objects_and_collect_rarely()
-                sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-                _log.info(
-                    "operator is ready, reconciling as soon as it leads",
-                    extra={"syncers": len(self.sources.syncer_keys())},
-                )
-                self.main_task()
-            self._raise_if_misconfigured_or_duplicate()
-        finally:
-            _log.info(
-                "stopping the operator: deregistering nothing; without another replica, instances in Eureka"
-                " lapse, and those in ZooKeeper stay"
-            )
-            for part in sorted(
-                self.parts_in_start_order, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)
-            ):
-                part.stop()
-
-    def _raise_if_misconfigured_or_duplicate(self) -> None:
-        for one in self.registries.values():
-            if isinstance(condition := one.condition(), Misconfigured):
-                raise condition.why
-        if self.duplicates and self.duplicates.refusal:
-            raise self.duplicates.refusal
-
-
-def _assemble_parts(
+def _assemble_and_run_parts(
     settings: Settings,
     stop: threading.Event,
     routes: WebRoutes,
@@ -210,8 +156,8 @@ def _assemble_parts(
     self_check: selfcheck.BackgroundSelfCheck,
     blind: RenewalsWithoutKubernetes | None,
     give_up_at: float,
-) -> _OperatorParts | None:
-    """Return the parts, connected but not started; None when the operator is asked to stop meanwhile.
+) -> None:
+    """Connect the parts, start them, work, and stop them; return early when asked to stop meanwhile.
 
     A part that this operator does not need is None, and has no row in the table.
     """
@@ -227,7 +173,7 @@ def _assemble_parts(
         self_check.run_now_and_wait(LONGEST_READ_WAIT_SECONDS)
         raise
     if cluster is None:
-        return None
+        return
     may_be_elsewhere = settings.lease_namespace is None and not access.is_in_cluster
     if run_report is not None and settings.leader_elect and may_be_elsewhere:
         try:
@@ -243,7 +189,7 @@ def _assemble_parts(
     if run_report is None and is_elected and may_be_elsewhere:
         duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
         if not _check_duplicates_until_api_answers(duplicates, stop):
-            return None
+            return
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
     registries: dict[str, Registry] = {}
@@ -399,7 +345,7 @@ def _assemble_parts(
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
             write_remaining(one)
 
-    rows = (
+    table = (
         OperatorPart("events", events.start, stop=lambda: write_remaining(events)),
         OperatorPart("statuses", statuses.start, stop=lambda: write_remaining(statuses)),
         OperatorPart("sources", sources.start, stop=sources.stop),
@@ -418,19 +364,38 @@ def _assemble_parts(
         OperatorPart("unserved", start_once_read=unserved.start, stop=unserved.stop) if unserved else None,
         OperatorPart("mirrors", start_once_read=mirrors.start, stop=mirrors.stop) if mirrors else None,
     )
-    main_task: Callable[[], None] = run_until_stopped
-    if run_report and run_report.is_once:
-        main_task = partial(reconcile_once, run_report)
-    return _OperatorParts(
-        parts_in_start_order=tuple(row for row in rows if row),
-        main_task=main_task,
-        sources=sources,
-        registries=registries,
-        duplicates=duplicates,
-        on_unread=partial(blind.start_if_unread, lease=lease_watch, cluster=cluster)
-        if blind
-        else lambda _: None,
+    parts = [row for row in table if row]
+    on_unread = (
+        partial(blind.start_if_unread, lease=lease_watch, cluster=cluster) if blind else lambda _: None
     )
+    try:
+        for part in parts:
+            part.start()
+        if wait_until_read(sources, registries, stop, give_up_at, on_unread):
+            for part in parts:
+                part.start_once_read()
+            freeze_objects_and_collect_rarely()
+            sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+            _log.info(
+                "operator is ready, reconciling as soon as it leads",
+                extra={"syncers": len(sources.syncer_keys())},
+            )
+            if run_report and run_report.is_once:
+                reconcile_once(run_report)
+            else:
+                run_until_stopped()
+        for one in registries.values():
+            if isinstance(condition := one.condition(), Misconfigured):
+                raise condition.why
+        if duplicates and duplicates.refusal:
+            raise duplicates.refusal
+    finally:
+        _log.info(
+            "stopping the operator: deregistering nothing; without another replica, instances in Eureka"
+            " lapse, and those in ZooKeeper stay"
+        )
+        for part in sorted(parts, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)):
+            part.stop()
 
 
 def _create_registries(
@@ -456,7 +421,6 @@ def _create_registries(
 
 
 def _record_refusal_event(events: EventRecorder, service: Object, why: Problem) -> None:
-    """Record an Event on a Service that is refused."""
     events.record(
         {"apiVersion": "v1", "kind": "Service", **service},
         EventType.WARNING,
@@ -635,8 +599,7 @@ def wait_until_read(
     give_up_at: float,
     on_unread: Callable[[Collection[KubernetesError]], None] = lambda _: None,
 ) -> bool:
-    """Wait until the cluster's objects are complete and each Eureka was asked; return False when asked to
-    stop.
+    """Wait until the cluster's objects are complete and each Eureka was asked; False when asked to stop.
 
     A Eureka that hangs does not delay those that answer. The operator changes nothing at a Eureka that has
     not answered, but reports that on each syncer, and lets deleted syncers go in the end. The same holds for

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-"""Path to which the API server gets each question whether this operator has a right."""
 
 LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
 """Greatest difference in seconds between this machine's clock and a server's that is no warning."""
@@ -92,11 +91,9 @@ MISSING_RIGHT_EFFECTS = {
     " only, --leader-elect false does without",
     "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
 }
-"""Effect of a missing right on a resource, by the resource's name in rules."""
 
 
 INSTALL_CRDS_COMMAND = "`eurekube crds | kubectl apply -f -`"
-"""Command that installs the CRDs, for a sentence."""
 
 CRD_KINDS = {
     "eurekasyncers": ("EurekaSyncer", "nothing is registered", CheckVerdict.WARNING),
@@ -156,7 +153,6 @@ def run_checks(settings: Settings, *, in_full: bool = True) -> list[CheckResult]
 
 
 def _check_names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
-    """Check names, by the instances that can be read from each Eureka."""
     instances: list[Instance] = []
     are_all_listed = True
     for peers in eurekas:
@@ -200,32 +196,25 @@ def check_kubernetes(
 
     :param namespaces: the namespaces to check; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
-    :param stacks: the Pulumi Stacks that are targets.
-    :param serves_mirrors: True to check the requirements of mirrors, too.
-    :param gate_namespaces: the namespaces whose pods may declare the readiness gate; None among them for all.
-    :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     """
     kinds = [crd for crd in CRD_KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:
         answer = access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
-        findings = _crd_results(kinds, {item["name"] for item in answer.get("resources") or ()})
+        findings = list(_crd_results(kinds, {item["name"] for item in answer.get("resources") or ()}))
     except KubernetesError as error:
         if error.status_code is None:
             return [CheckResult("kubernetes", access.server, CheckVerdict.WARNING, str(error))]
         if error.status_code == 404:
-            findings = _crd_results(kinds, set())
+            findings = list(_crd_results(kinds, set()))
         else:
             findings = [CheckResult("crd", "eurekasyncers", CheckVerdict.WARNING, str(error))]
-    scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in NAMESPACE_RULES]
+    places = namespaces or ("",)
+    scopes = [(rule, place) for place in places for rule in NAMESPACE_RULES]
     if serves_mirrors:
         scopes += [(rule, "") for rule in MIRROR_CLUSTER_RULES]
-        scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_NAMESPACE_RULES]
+        scopes += [(rule, place) for place in places for rule in MIRROR_NAMESPACE_RULES]
     scopes += [(rule, namespace or "") for namespace in gate_namespaces for rule in GATE_NAMESPACE_RULES]
-    scopes += [
-        (ROUTE_NAMESPACE_RULE_BY_ADVERTISE[one], place)
-        for place in namespaces or ("",)
-        for one in advertise_from
-    ]
+    scopes += [(ROUTE_NAMESPACE_RULE_BY_ADVERTISE[one], place) for place in places for one in advertise_from]
     findings += _check_route_kinds(access, advertise_from)
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election_rules(lease[1])]
@@ -252,9 +241,7 @@ def _check_route_kinds(access: KubeAccess, advertise_from: Collection[Advertise]
                 yield CheckResult("crd", kind.plural, CheckVerdict.NOTE, explanation)
 
 
-def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
-    """Return the verdicts on the CRDs of Eurekube's kinds."""
-    findings = []
+def _crd_results(kinds: Sequence[str], known: set[str]) -> Iterator[CheckResult]:
     for crd in kinds:
         kind, consequence, verdict = CRD_KINDS[crd]
         explanation = (
@@ -262,8 +249,7 @@ def _crd_results(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
             f"{consequence}"
         )
         is_there = CheckResult("crd", crd, CheckVerdict.OK, "installed")
-        findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, explanation))
-    return findings
+        yield is_there if crd in known else CheckResult("crd", crd, verdict, explanation)
 
 
 def _permission_results(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:
@@ -349,8 +335,7 @@ def _is_loopback_host(host: str) -> bool:
 def check_zookeeper(
     name: str, servers: ZooKeeperServers, addresses: Container[str] | None
 ) -> list[CheckResult]:
-    """Check that a ZooKeeper ensemble can be read, that its password is encrypted, and that no ended operator
-    left nodes behind.
+    """Check that a ZooKeeper can be read, that its password is encrypted, and that no dead nodes are left.
 
     :param addresses: addresses of pods, whose nodes count as in use; None to skip the search for such nodes.
     """
@@ -444,9 +429,7 @@ class BackgroundSelfCheck:
         self._thread.start()
 
     def run_now_and_wait(self, timeout_seconds: float) -> None:
-        """Begin the check now and wait for its end, at most for the time-out: the operator does not start,
-        and the log must say what is missing.
-        """
+        """Check now, and wait for the end within the time-out: the log must say what is missing."""
         self._now.set()
         self._thread.join(timeout=timeout_seconds)
 

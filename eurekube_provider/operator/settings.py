@@ -60,14 +60,8 @@ def _is_pair_allowed(allowed: frozenset[tuple[str, str]], source: str, target: s
 
 
 def _check_web_address(text: str) -> str:
-    """Return the text, unless it is no address to listen on."""
     parse_address(text)
     return text
-
-
-def _parse_cluster_names(text: str) -> tuple[str, ...]:
-    names: tuple[str, ...] = NAME_LIST_TYPE.parse(text)
-    return tuple(map(check_cluster_name, names))
 
 
 def _parse_routed_kinds(text: str) -> tuple[Advertise, ...]:
@@ -80,11 +74,9 @@ def _parse_routed_kinds(text: str) -> tuple[Advertise, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of the operator; each option below is a flag, an environment variable and a key of the
-    file.
+    """All settings of the operator; each option is a flag, an environment variable and a key of the file.
 
     :param connections: the Eureka clusters by name; there is always one called ``default``.
-    :param targets: the targets that StackRefreshes may name, by name.
     """
 
     connections: Mapping[str, Connection]
@@ -105,7 +97,9 @@ class Settings:
         default_text="the first 8 characters of kube-system's UID",
     )
     previous_cluster_names: tuple[str, ...] = option_field(
-        replace(NAME_LIST_TYPE, parse=_parse_cluster_names),
+        replace(
+            NAME_LIST_TYPE, parse=lambda text: tuple(map(check_cluster_name, NAME_LIST_TYPE.parse(text)))
+        ),
         (),
         "names that the cluster had before: what its syncers have under these is taken over",
         name="previous-cluster-name",
@@ -271,7 +265,6 @@ class Settings:
 
     @property
     def lease_timing(self) -> ElectionTiming:
-        """Times by which the Lease is renewed and lost."""
         return ElectionTiming(
             self.lease_duration_seconds, self.renew_deadline_seconds, self.retry_period_seconds
         )
@@ -304,10 +297,7 @@ class Settings:
         return self.gate_namespaces
 
     def lease_namespace_and_name(self, own_namespace: str) -> tuple[str, str]:
-        """Return the namespace and name of the Lease that the replicas share.
-
-        :param own_namespace: the namespace that this process belongs to.
-        """
+        """Return the namespace and name of the Lease that the replicas share."""
         return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
@@ -327,13 +317,11 @@ class Settings:
 
 
 _SETTING_OPTIONS = options_of(Settings)
-"""Options of the settings, by the name of their field."""
 
 ALL_OPTIONS = (
     *(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS),
     *_SETTING_OPTIONS.values(),
 )
-"""Options of the default connection and of the settings."""
 
 CONFIG_OPTION = Option(
     "config", "FILE", TEXT_TYPE, None, "YAML file with the same names, further connections, and targets"

@@ -53,7 +53,6 @@ from eurekube_provider.runtime.clock import format_utc_time
 _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
-"""Shortest and longest seconds between two writes of one syncer's status."""
 
 COUNTS_PAUSE_TO_WRITE_RATIO = 20.0
 LONGEST_COUNTS_PAUSE_SECONDS = 0.25
@@ -68,13 +67,11 @@ LONGEST_COUNTS_WAIT_SECONDS = 2.0
 """The longest time, in seconds, that mere counts wait for other syncers' conditions: then they take turns."""
 
 RETRY_SECONDS = 5.0
-"""Seconds until a status is written again after a write that failed."""
 
 UNEXPECTED_ERROR_RETRY_SECONDS = 60.0
 """Seconds until a status is written again after an error that may well come again, and logs a traceback."""
 
 _MOST_MESSAGE_LETTERS = 4000
-"""Letters after which a condition's message is cut."""
 
 _RESOLVED_PROBLEM = Problem("Resolved", "no longer so")
 """Reason and message of a condition that has held and does not any more."""
@@ -91,7 +88,11 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
         make_condition(syncer, SyncerCondition.READY, report.ready, stamp, holds=report.is_ready),
         make_condition(syncer, SyncerCondition.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
-    problems = {**report.problems, **_progress_problems(syncer, report, now)}
+    why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
+    if SyncerCondition.PAUSED in report.problems:
+        why = None
+    is_stuck = report.synced.reason in STUCK_SYNCER_REASONS
+    problems = {**report.problems, **progress_conditions(syncer, why, now, is_stuck=is_stuck)}
     conditions += problem_conditions(
         syncer, SyncerCondition, problems, stamp, report.unchecked_condition_types
     )
@@ -117,15 +118,6 @@ def syncer_status(syncer: Mapping[str, Any], report: SyncerReport, now: datetime
     return status
 
 
-def _progress_problems(
-    syncer: Mapping[str, Any], report: SyncerReport, now: datetime
-) -> Mapping[str, Problem]:
-    why = None if report.is_synced or report.synced.reason in INTENDED_STATE_REASONS else report.synced
-    if SyncerCondition.PAUSED in report.problems:
-        why = None
-    return progress_conditions(syncer, why, now, is_stuck=report.synced.reason in STUCK_SYNCER_REASONS)
-
-
 def problem_conditions(
     item: Mapping[str, Any],
     kinds: Iterable[StatusCondition],
@@ -135,7 +127,6 @@ def problem_conditions(
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the conditions of the optional ``kinds``: those that hold, and those that have held before.
 
-    :param problems: by kind.
     :param unknown: the kinds that nobody checked: their present conditions are kept.
     """
     before = conditions_of(item)
@@ -177,10 +168,7 @@ def make_condition(
 
 @dataclass(frozen=True, slots=True)
 class _PendingStatus:
-    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``.
-
-    :ivar urgent_fields: see :func:`_urgent_fields`.
-    """
+    """A report to be written, at the latest at ``write_deadline`` by ``time.monotonic()``."""
 
     syncer: Mapping[str, Any]
     report: SyncerReport
@@ -192,7 +180,6 @@ class _PendingStatus:
 class _KnownStatus:
     """The status of one syncer that the writer wrote or read last.
 
-    :ivar status: None before the first.
     :ivar version: the syncer's resourceVersion with it.
     :ivar sent: the status that was sent last, answered or not.
     :ivar is_unsure: True if the last write was perhaps carried out.
@@ -219,17 +206,14 @@ def _urgent_fields(syncer: Mapping[str, Any], report: SyncerReport) -> tuple[obj
 
 
 class StatusWriter:
-    """The writer of syncers' statuses, on a thread of its own.
-
-    :param wait_quiet: waits until there is nothing more urgent to do, for at most the given seconds.
-    """
+    """The writer of syncers' statuses, on a thread of its own."""
 
     def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
         self._access = access
         self._limiter = RateLimiter[SyncerKey](
             wait_quiet, SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS
         )
-        self._condition = threading.Condition()
+        self._condition = threading.Condition()  # whose lock its holder may take again
         self._wanted: dict[SyncerKey, _PendingStatus] = {}
         self._counts_due = OrderedDict[SyncerKey, float]()  # since when mere counts are to be written
         self._was_last_urgent = False
@@ -239,7 +223,6 @@ class StatusWriter:
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
     def start(self) -> None:
-        """Start the writing thread."""
         self._thread.start()
 
     def stop(self, longest_seconds: float = LONGEST_STOP_DELAY_SECONDS) -> None:
@@ -251,7 +234,6 @@ class StatusWriter:
             self._thread.join(longest_seconds)
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the writing thread."""
         return liveness_of_started_threads([self._thread])
 
     def queue_report(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
@@ -263,7 +245,7 @@ class StatusWriter:
                 before.write_deadline if before else time.monotonic() + LONGEST_WAIT_FOR_URGENT_SECONDS
             )
             self._wanted[key] = _PendingStatus(syncer, report, urgent_fields, write_deadline)
-            if self._is_overwritten(syncer):  # whatever the other writer changed is put right soon
+            if self.is_overwritten(syncer):  # whatever the other writer changed is put right soon
                 self._known[key].urgent_fields = ()
             elif before is not None and before.urgent_fields == urgent_fields:
                 return  # the turn of the older one is this one's
@@ -271,23 +253,18 @@ class StatusWriter:
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        """Return whether another writer's status has replaced this writer's, so that the syncer must be
-        reported again.
+        """Return whether another writer's status has replaced this one's, which must be written again.
 
         A leader that was killed may have sent a status that the API server carries out later.
         """
         with self._condition:
-            return self._is_overwritten(syncer)
-
-    def _is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        last, status = self._known.get(key_of(syncer)), syncer.get("status") or {}
-        if last is None or last.status is None or resource_version(syncer) <= last.version:
-            return False
-        ours = (one for one in (last.status, last.sent) if one is not None)
-        return not any(_equal_but_for_sync_time(status, one) for one in ours)
+            last, status = self._known.get(key_of(syncer)), syncer.get("status") or {}
+            if last is None or last.status is None or resource_version(syncer) <= last.version:
+                return False
+            ours = (one for one in (last.status, last.sent) if one is not None)
+            return not any(_equal_but_for_sync_time(status, one) for one in ours)
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         with self._condition:
             self._limiter.forget(key)
             for table in (self._wanted, self._known, self._counts_due):
@@ -404,7 +381,6 @@ class StatusWriter:
                 self._limiter.record_write(key, time.monotonic())
 
     def _retry_later(self, key: SyncerKey, wanted: _PendingStatus, seconds: float) -> None:
-        """Queue a status again whose write failed, and was perhaps carried out."""
         with self._condition:
             if key not in self._known:
                 return  # forgotten meanwhile
@@ -421,10 +397,8 @@ def _equal_but_for_sync_time(one: Mapping[str, Any], other: Mapping[str, Any]) -
 
 
 _REASONS_WITHOUT_EVENT = NOT_READ_YET_REASONS | {SyncerCondition.PAUSED, SyncerCondition.WAITING_FOR_CALLERS}
-"""Types of conditions on which no Event is recorded."""
 
 _EVENT_BY_ACTION = {Action.REGISTER: SyncerEvent.REGISTERED, Action.DEREGISTER: SyncerEvent.DEREGISTERED}
-"""The Events that count changes, by the kind of change."""
 
 
 class StatusPublisher:
@@ -439,10 +413,7 @@ class StatusPublisher:
     def publish_reconcile(
         self, syncer: Mapping[str, Any], report: SyncerReport, outcome: PlanOutcome, seconds: float
     ) -> None:
-        """Report one reconcile and its changes in the status, Events and the log.
-
-        :param seconds: how long it took.
-        """
+        """Report one reconcile and its changes in the status, Events and the log."""
         if outcome.done:
             actions = [change.action for change in outcome.done]
             _log.info(
@@ -454,14 +425,10 @@ class StatusPublisher:
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
-            for action, reason in _EVENT_BY_ACTION.items():
+            for action, event in _EVENT_BY_ACTION.items():
                 if action in actions:
-                    text = f"of {report.application} {reason.lower()}"
-                    self._events.record_instance_count(syncer, reason, actions.count(action), text)
-        self.publish(syncer, report)
-
-    def publish(self, syncer: Mapping[str, Any], report: SyncerReport) -> None:
-        """Queue a syncer's status and Events for writing."""
+                    text = f"of {report.application} {event.lower()}"
+                    self._events.record_instance_count(syncer, event, actions.count(action), text)
         key, now = key_of(syncer), time.monotonic()
         is_repeated = now - self._cut_off.get(key, -math.inf) < REPEAT_SUPPRESSION_SECONDS
         for reason, problem in report.problems.items():
@@ -490,7 +457,6 @@ class StatusPublisher:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind_note)
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that was deleted."""
         self._statuses.forget(key)
         self._cut_off.pop(key, None)
 

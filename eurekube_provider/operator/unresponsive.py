@@ -95,20 +95,14 @@ class UnresponsiveEurekaWatch(Loop):
             if (isinstance(condition, Failing) and condition.lasts) != (name in self._silent):
                 self._silent ^= {name}
                 self._on_changed(name)
-            if (error := reading_error(condition)) is not None:
-                self._report_waits(name, error)
-
-    def _report_waits(self, name: str, error: RegistryError) -> None:
-        """Report the error to the syncers that have waited for this Eureka for a second."""
-        now = time.monotonic()
-        with self._lock:
-            for key in self._find_untaken(name):
-                self._waits.setdefault(key, _Wait((name,), now))
-            for key, one in self._waits.items():
-                if (
-                    not one.is_reported
-                    and name in one.eureka_names
-                    and now - one.since >= REPORT_AFTER_SECONDS
-                ):
-                    one.is_reported = True
-                    self._report(key, name, error, one.decided)
+            if (error := reading_error(condition)) is None:
+                continue
+            now = time.monotonic()
+            with self._lock:
+                for key in self._find_untaken(name):
+                    self._waits.setdefault(key, _Wait((name,), now))
+                for key, one in self._waits.items():
+                    has_waited = now - one.since >= REPORT_AFTER_SECONDS
+                    if has_waited and not one.is_reported and name in one.eureka_names:
+                        one.is_reported = True
+                        self._report(key, name, error, one.decided)

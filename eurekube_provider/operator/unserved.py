@@ -44,13 +44,10 @@ LONGEST_SEARCH_SECONDS = 120.0
 
 
 class UnservedSyncerSearch(Loop):
-    """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
-    into the syncer's status.
+    """The search for unserved syncers while this replica leads; each finding is put into the status.
 
-    :param namespaces: the namespaces that this operator watches.
     :param dropped: returns the namespaces that this operator watched before and does not any more; it gets
         the namespaces with syncers that this operator does not watch.
-    :param may_write: returns True if this replica leads.
     """
 
     def __init__(
@@ -86,12 +83,10 @@ class UnservedSyncerSearch(Loop):
 
     @property
     def unserved_count(self) -> int:
-        """Number of syncers that nobody serves."""
         return len(self._since)
 
     def search_and_report(self, now: float) -> dict[SyncerKey, Problem]:
-        """Search once, and write a status to each syncer that nobody has served for longer than a Eureka
-        lease.
+        """Search once, and write a status to each syncer that is unserved for longer than a Eureka lease.
 
         :param now: Unix time.
         :returns: the syncers that nobody seems to serve, with the reason.
@@ -148,7 +143,6 @@ class UnservedSyncerSearch(Loop):
                 )
 
     def _read_instances(self, key: SyncerKey) -> list[Instance]:
-        """Return some of a syncer's instances, freshly read."""
         owner = str(ClusterOwner(self._cluster.name, *key))
         found: list[Instance] = []
         for registry in self._registries.values():
@@ -193,7 +187,6 @@ class UnservedSyncerSearch(Loop):
             )
 
     def _report_unserved(self, item: Object, why: Problem, now: float) -> None:
-        """Write a status and an Event which say that nobody serves a syncer."""
         self._said.add(key_of(item))
         status = not_served_status_patch(item, why, format_utc_time(now))
         if status is None:

@@ -22,8 +22,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, PULUMI_STACKS, ApiResource
 from eurekube_provider.operator.triggers.pulumi_stack import REQUEST_ANNOTATION, pulumi_stack_runner
-from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.targets import PulumiStack, StackRun, StackRunOutcome, StackRunResult
 from lab import Lab
 from lab.accounts import SERVICE_ACCOUNTS
 from lab.programs import find_kubectl

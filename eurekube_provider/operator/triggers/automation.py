@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eurekube_provider.core.quoting import redact_secrets
-from eurekube_provider.operator.triggers.targets import AutomationStack
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
+    AutomationStack,
     StackRun,
     StackRunner,
     StackRunOutcome,
@@ -30,7 +30,6 @@ from eurekube_provider.operator.triggers.trigger_run import (
 _log = logging.getLogger(__name__)
 
 WORKER_COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
-"""Command with its arguments that starts a worker process."""
 
 TIMEOUT_GRACE_SECONDS = 30.0
 """Seconds after a run's own time-out that a worker may take to end before it is terminated."""
@@ -39,7 +38,6 @@ TERMINATE_WAIT_SECONDS = 30.0
 """Seconds that a worker may take to end after SIGTERM before its session is killed."""
 
 _POLL_SECONDS = 0.2
-"""Seconds between two looks at a worker and at its run's cancellation."""
 
 _OUTCOME_BY_LOWER_CASE_NAME = {str(outcome).lower(): outcome for outcome in StackRunOutcome}
 _MOST_LOGGED_LETTERS = 2000
@@ -56,8 +54,6 @@ def automation_runner(
     command: Sequence[str] = WORKER_COMMAND,
     grace_seconds: float = TIMEOUT_GRACE_SECONDS,
 ) -> StackRunner:
-    """Return a runner that starts a worker process for ``automation``."""
-
     def run_worker(run: StackRun) -> StackRunResult:
         request = {
             "action": str(run.action).lower(),

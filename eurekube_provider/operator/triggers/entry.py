@@ -71,7 +71,6 @@ class StackRefreshEntry:
 
     @property
     def uid(self) -> str:
-        """UID of the StackRefresh."""
         return str(self.refresh_object["metadata"].get("uid"))
 
     def parse_and_check_spec(self, settings: Settings) -> bool:
@@ -90,35 +89,25 @@ class StackRefreshEntry:
         return True
 
     def next_check_at(self, earliest_run_at: float | None) -> float | None:
-        """Return when this StackRefresh must be reconciled next; None while nothing is to be done.
-
-        :param earliest_run_at: when a run of its target may begin; None while it cannot.
-        """
+        """Return when this StackRefresh must be reconciled next; None while nothing is to be done."""
         debounced = self.schedule.debounce_ends_at(self.run_limits)
         if self.refresh is None or debounced is None:
             return None
         has_changed = self.last_compared_change_at != self.schedule.last_change_at
         return debounced if has_changed else self.run_due_at(earliest_run_at)
 
-    def _run_due_at_even_if_paused(self, earliest_run_at: float | None) -> float | None:
-        """Return when a run is due, whether paused or not; None while nothing may have changed, or while its
-        target cannot run.
-        """
-        due = self.schedule.run_due_at(self.run_limits)
-        if due is None or earliest_run_at is None:
-            return None
-        held_until = -math.inf if self.braked_since is None else self.braked_since + BRAKE_HOLD_SECONDS
-        return max(due, earliest_run_at, held_until)
-
-    def run_due_at(self, earliest_run_at: float | None) -> float | None:
-        """Return when a run for changed addresses is due; None while nothing may have changed, or while
-        paused.
+    def run_due_at(self, earliest_run_at: float | None, *, even_if_paused: bool = False) -> float | None:
+        """Return when a run for changed addresses is due; None while nothing changed, or while paused.
 
         :param earliest_run_at: when a run of its target may begin; None while it cannot.
         """
-        if self.refresh is None or self.refresh.is_paused:
+        due = self.schedule.run_due_at(self.run_limits)
+        if self.refresh is None or due is None or earliest_run_at is None:
             return None
-        return self._run_due_at_even_if_paused(earliest_run_at)
+        if self.refresh.is_paused and not even_if_paused:
+            return None
+        held_until = -math.inf if self.braked_since is None else self.braked_since + BRAKE_HOLD_SECONDS
+        return max(due, earliest_run_at, held_until)
 
     def compare_with_last_run(
         self,
@@ -129,14 +118,10 @@ class StackRefreshEntry:
     ) -> DueRun | None:
         """Compare the present endpoints with those of the last run, once the debounce is over.
 
-        :param earliest_run_at: when a run of its target may begin; None while it cannot.
         :returns: the endpoints to run for, if a run is due as well.
         """
-        debounced = self.schedule.debounce_ends_at(self.run_limits)
-        if self.refresh is None or debounced is None or debounced > now:
-            return None
-        has_changed = self.last_compared_change_at != self.schedule.last_change_at
-        if not has_changed and not self._is_run_due(now, earliest_run_at):
+        next_at = self.next_check_at(earliest_run_at)
+        if self.refresh is None or next_at is None or next_at > now:
             return None
         services, slices = selected(self.refresh.selector)
         endpoints = find_ready_endpoints(services, slices)
@@ -166,7 +151,7 @@ class StackRefreshEntry:
             selector = self.refresh.selector
             nothing = f"no Service in {selector.namespace} {selector.describe()}"
             self.state = self.state.as_refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
-        elif self._is_run_due(now, earliest_run_at):
+        elif (due_at := self.run_due_at(earliest_run_at)) is not None and due_at <= now:
             return wanted_digest, addresses, endpoints
         elif self.braked_since is not None and not self.refresh.is_paused:
             self.state = self.state.as_braked(
@@ -175,19 +160,15 @@ class StackRefreshEntry:
             )
         else:
             earliest = -math.inf if earliest_run_at is None else earliest_run_at
-            free = self._run_due_at_even_if_paused(earliest) or now
+            free = self.run_due_at(earliest, even_if_paused=True) or now
             self.state = self.state.as_waiting(free - now)
         return None
-
-    def _is_run_due(self, now: float, earliest_run_at: float | None) -> bool:
-        due = self.run_due_at(earliest_run_at)
-        return due is not None and due <= now
 
     def _broken_source_sentence(self, endpoints: ReadyEndpoints, seen_terminating: WasSeenTerminating) -> str:
         """Return why the endpoints, compared with the last run's, look like a broken source."""
         if self.last_run_endpoints is None:
             # Another process began it: how many there were is all that is known.
-            count = self.state.last_run_address_count
+            count = int(self.state.last_run.get("addresses") or 0)
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
             return describe_suspicious_address_loss(count, going, going, coming)
         leaving = self.last_run_endpoints.keys() - endpoints.keys()

@@ -19,8 +19,8 @@ from eurekube_provider.core.errors import EurekubeError, KubernetesError, Leader
 from eurekube_provider.core.objects import conditions_of, is_being_deleted
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH_TYPE, PULUMI_STACKS, KubeAccess
-from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
+    PulumiStack,
     StackRun,
     StackRunner,
     StackRunOutcome,
@@ -31,7 +31,6 @@ REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
 """Annotation of a Stack whose new value makes the Pulumi Kubernetes Operator run it once."""
 
 POLL_SECONDS = 2.0
-"""Seconds between two reads of a Stack while a request's answer is awaited."""
 
 
 def pulumi_stack_runner(

@@ -15,12 +15,15 @@ from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.automation import automation_runner
 from eurekube_provider.operator.triggers.pulumi_stack import pulumi_stack_runner
-from eurekube_provider.operator.triggers.targets import AutomationStack, ConcurrencyLimit, PulumiStack, Target
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
+    AutomationStack,
+    ConcurrencyLimit,
+    PulumiStack,
     StackRun,
     StackRunner,
     StackRunOutcome,
     StackRunResult,
+    Target,
 )
 
 _log = logging.getLogger(__name__)
@@ -34,9 +37,7 @@ by then it mostly waits.
 """
 
 MOST_CONCURRENT_RUNS = 32
-"""Most runs of all kinds at once. Of this number and of :data:`MOST_STARTING_LOCAL_RUNS`, half is kept for
-targets whose last run went well.
-"""
+"""Most runs of all kinds at once; of both numbers half is for targets whose last run went well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,6 @@ class _ActiveRun:
     """A run that is under way, or whose end nobody has taken note of yet.
 
     :ivar began_at: the monotonic time at which the run began.
-    :ivar runs_local_process: True if the run is a process on this machine.
-    :ivar is_retry: True if the run repeats one that did not go well.
     """
 
     thread: threading.Thread
@@ -58,11 +57,7 @@ class _ActiveRun:
 class RunRequest:
     """A request for a run of a target for one StackRefresh.
 
-    :ivar key: namespace and name of the StackRefresh.
     :ivar uid: the StackRefresh's UID; by the end of the run another one may have its name.
-    :ivar leadership_term: the term of leadership in which the request was made.
-    :ivar wanted_digest: the digest of the state to run for.
-    :ivar is_retry: True if the request repeats a run that did not go well.
     """
 
     key: tuple[str, str]
@@ -86,7 +81,6 @@ class FinishedRun:
 class RunStatistics:
     """The counts of one StackRefresh's runs since this process began.
 
-    :ivar outcomes: number of runs by outcome.
     :ivar succeeded_at: Unix time at which a run succeeded last; None while none has.
     """
 
@@ -105,10 +99,8 @@ class RunStatistics:
 class RunPool:
     """The runs of targets, on threads of their own, as many at once as their targets allow.
 
-    :param runners: by target.
     :param concurrency: by target; a target without one has a group of its own, and counts as a local process.
     :param on_run_ended: called on a run's thread when there is something for :meth:`pop_finished`.
-    :ivar cancelled: set to ask all runs to end soon.
     """
 
     def __init__(
@@ -191,17 +183,9 @@ class RunPool:
             about = {"refresh": "/".join(request.key), "error": kind, "where": where}
             _log.error("failed to run a stack: unexpected error, counting the run as failed", extra=about)
             result = StackRunResult.failed(f"the run broke off ({kind}); the operator's log says where")
-        ended = FinishedRun(request, result, time.monotonic() - began_at)
-        self._log_end(ended)
-        with self._lock:
-            self._ended.append(ended)
-        self._on_run_ended()
-
-    @staticmethod
-    def _log_end(ended: FinishedRun) -> None:
-        request, result = ended.request, ended.result
+        seconds = time.monotonic() - began_at
         about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
-        fields = {**about, "seconds": round(ended.seconds, 1)}
+        fields = {**about, "seconds": round(seconds, 1)}
         if result.outcome.is_success:
             _log.info("stack run succeeded, waiting for the next change", extra=fields)
         else:
@@ -210,6 +194,9 @@ class RunPool:
                 "leads",
                 extra={**fields, "error": result.message},
             )
+        with self._lock:
+            self._ended.append(FinishedRun(request, result, seconds))
+        self._on_run_ended()
 
 
 def runner_of(target: Target, access: KubeAccess) -> StackRunner:

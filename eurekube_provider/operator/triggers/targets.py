@@ -1,4 +1,4 @@
-"""Targets that a StackRefresh may name: the targets of the operator's configuration file.
+"""Targets that a StackRefresh may name, from the operator's configuration file, and one run of a target.
 
 Anyone who may write a StackRefresh must not be able to choose a URL, a directory or a stack: the file lists
 those, with the namespaces that may use them.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,9 +19,10 @@ from typing import Any
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.schedule import RunLimits
 from eurekube_provider.core.stack_identity import PROJECT_FILE_NAMES, stack_identity
-from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
+from eurekube_provider.core.stack_refresh import AddressesByService, StackAction, StackRefresh
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
     HTTP_URL_TYPE,
@@ -78,7 +80,6 @@ class Webhook:
 class AutomationStack:
     """A stack that a worker process runs with a local Pulumi CLI.
 
-    :ivar work_dir: the directory of its project.
     :ivar identity: the stack's identity, the same for any name and directory from which it is run.
     """
 
@@ -194,14 +195,12 @@ _parse_directory = make_checking_parser(
     lambda text: str(Path(text).absolute()),
 )
 _PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
-"""Kinds of targets: values of a target's key ``kind``."""
 
 _KIND_OPTION = Option(
     "kind", "KIND", choice_type(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is"
 )
 _TARGET_OPTIONS = options_of(Target)
 COMMON_TARGET_OPTIONS = (_KIND_OPTION, *_TARGET_OPTIONS.values())
-"""Options that targets of every kind have."""
 
 OPTIONS_BY_TARGET_KIND = {
     _PULUMI_STACK: (
@@ -237,8 +236,6 @@ SECRET_KEYS = ("secret", "authorization")
 def parse_targets(written: Any, place: str) -> dict[str, Target]:
     """Return the targets of a configuration file, by name.
 
-    :param written: the value of the file's key ``targets``.
-    :param place: the file and that key, for errors.
     :raises ConfigurationError: a target that cannot be used.
     """
     return {
@@ -288,7 +285,6 @@ def _parse_run_method(
 
 
 def _read_webhook_url_and_setting(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
-    """Return the URL that a webhook calls, and the setting that names it."""
     url, file = (one if (one := given.get(key)) and one.text else None for key in ("url", "url-file"))
     if url is not None and file is None:
         return url.text, url.where
@@ -313,3 +309,70 @@ def _read_automation_stack(stack: str, work_dir: str) -> AutomationStack:
     return AutomationStack(
         stack, work_dir, stack_identity(stack, settings, backend, str(Path(work_dir).resolve()))
     )
+
+
+class StackRunOutcome(StrEnum):
+    """The outcome of a run."""
+
+    CHANGED = "Changed"
+    """The run succeeded and changed something; a preview found something to change."""
+
+    UNCHANGED = "Unchanged"
+    """The run succeeded with nothing to change."""
+
+    SUCCEEDED = "Succeeded"
+    """The run succeeded; this kind of target does not say whether anything changed."""
+
+    FAILED = "Failed"
+    """The run failed, and is tried again."""
+
+    LOCKED = "Locked"
+    """Another process works on the stack; nothing was done."""
+
+    PENDING = "Pending"
+    """The requested run has not ended; the next try waits for the same run, and requests no new one."""
+
+    @property
+    def is_success(self) -> bool:
+        return self not in (StackRunOutcome.FAILED, StackRunOutcome.LOCKED, StackRunOutcome.PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class StackRun:
+    """One run of a target, as the target gets it.
+
+    :ivar idempotency_key: equal for every try of the same run, also by another replica.
+    :ivar attempt: the number of the try, from 1 on.
+    :ivar timeout_seconds: seconds from now after which the run is given up.
+    :ivar cancelled: set when the operator ends: give up soon, nobody waits for the result.
+    """
+
+    namespace: str
+    name: str
+    action: StackAction
+    cluster: str
+    addresses: AddressesByService
+    idempotency_key: str
+    attempt: int
+    timeout_seconds: float
+    cancelled: threading.Event
+
+
+@dataclass(frozen=True, slots=True)
+class StackRunResult:
+    """The result of one run of a target.
+
+    :ivar changes: number of resources by operation, e.g. ``{"create": 2}``; empty where not known.
+    """
+
+    outcome: StackRunOutcome
+    message: str
+    changes: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
+
+    @classmethod
+    def failed(cls, message: str) -> StackRunResult:
+        return cls(StackRunOutcome.FAILED, message)
+
+
+StackRunner = Callable[[StackRun], StackRunResult]
+"""Function that carries a run out on a thread of its own; an exception counts as a failure."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import RefreshCondition, RefreshReason
+from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import Object, conditions_of, parse_api_time
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
@@ -21,11 +22,10 @@ from eurekube_provider.core.schedule import Schedule, retry_delay_seconds
 from eurekube_provider.core.stack_refresh import AddressesByService, StackRefresh
 from eurekube_provider.operator.progress import progress_conditions
 from eurekube_provider.operator.status import make_condition, problem_conditions
-from eurekube_provider.operator.triggers.trigger_run import StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.targets import StackRunOutcome, StackRunResult
 from eurekube_provider.runtime.clock import format_utc_time
 
 RUNNING_OUTCOME = RefreshReason.RUNNING
-"""Outcome of a run that has not ended."""
 
 REFUSAL_REASONS = frozenset(
     {RefreshReason.UNKNOWN_TARGET, RefreshReason.NOT_ALLOWED, RefreshReason.NO_MATCHING_SERVICE}
@@ -33,10 +33,8 @@ REFUSAL_REASONS = frozenset(
 """Reasons of conditions for which no stack is run."""
 
 _MOST_MESSAGE_LETTERS = 2000
-"""Letters after which the message of a run's result is cut."""
 
 _SERVED_PROBLEM = Problem(RefreshReason.SERVED, "the last run began after the last change of the addresses")
-"""Reason and message of Synced after a run for the present addresses."""
 
 _PAUSED_PROBLEM = Problem(
     RefreshCondition.PAUSED,
@@ -44,7 +42,6 @@ _PAUSED_PROBLEM = Problem(
     REFRESH_REMEDIES[RefreshCondition.PAUSED],
 )
 _NOT_RUN_PROBLEM = Problem(RefreshReason.PENDING, "it has not run yet")
-"""Reason and message of Ready and Synced before the first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +49,9 @@ class StackRefreshState:
     """The status of a StackRefresh.
 
     :ivar is_ready: True if the StackRefresh is valid and its last run went well; None before the first one.
-    :ivar ready: reason and message of the condition Ready.
-    :ivar is_synced: True if the stack was run for the present addresses.
-    :ivar synced: reason and message of the condition Synced.
-    :ivar last_run: ``lastRun`` of the status; None before the first run.
+    :ivar last_run: ``lastRun`` of the status; empty before the first run.
     :ivar served_digest: the digest of the last run; empty while a run is under way, and after one that
         failed.
-    :ivar successful_runs: number of runs that succeeded.
-    :ivar consecutive_failures: number of runs that failed since the last success.
     :ivar service_count: number of the cluster's Services at the last comparison.
     :ivar address_count: number of their ready addresses.
     """
@@ -69,7 +61,7 @@ class StackRefreshState:
     is_synced: bool = False
     synced: Problem = _NOT_RUN_PROBLEM
     is_paused: bool = False
-    last_run: Mapping[str, Any] | None = None
+    last_run: Mapping[str, Any] = field(default_factory=lambda: EMPTY_MAPPING)
     served_digest: str = ""
     successful_runs: int = 0
     consecutive_failures: int = 0
@@ -78,11 +70,10 @@ class StackRefreshState:
 
     @classmethod
     def from_object(cls, item: Object) -> StackRefreshState:
-        """Return the state that a StackRefresh's status holds."""
         status = item.get("status") or {}
         conditions = conditions_of(item)
         known = cls(
-            last_run=status.get("lastRun"),
+            last_run=status.get("lastRun") or EMPTY_MAPPING,
             served_digest=str(status.get("servedDigest") or ""),
             successful_runs=int(status.get("runs") or 0),
             consecutive_failures=int(status.get("failures") or 0),
@@ -106,34 +97,14 @@ class StackRefreshState:
         return self.synced.reason == RefreshCondition.BRAKED
 
     @property
-    def is_run_end_unrecorded(self) -> bool:
-        """True if no replica has recorded the end of the last run."""
-        return self.last_run is not None and self.last_run.get("outcome") == RUNNING_OUTCOME
-
-    @property
     def is_run_pending(self) -> bool:
         """True if the last requested run is still under way at its target."""
-        return self.last_run is not None and self.last_run.get("outcome") == StackRunOutcome.PENDING
-
-    @property
-    def last_run_address_count(self) -> int:
-        """Number of addresses that the last run was for."""
-        return int((self.last_run or {}).get("addresses") or 0)
-
-    @property
-    def last_run_target(self) -> str:
-        """Target of the last run; empty before the first one."""
-        return str((self.last_run or {}).get("target") or "")
+        return self.last_run.get("outcome") == StackRunOutcome.PENDING
 
     @property
     def is_retry(self) -> bool:
         """True if the next run repeats one that did not go well."""
         return bool(self.consecutive_failures) or self.is_run_pending
-
-    @property
-    def last_run_began_at(self) -> datetime | None:
-        """Start time of the last run; None before the first one."""
-        return parse_api_time((self.last_run or {}).get("startTime"))
 
     def schedule(self, now: float, wall: datetime) -> Schedule:
         """Return the schedule that continues from this state, with a comparison due at once.
@@ -143,7 +114,7 @@ class StackRefreshState:
         """
 
         def monotonic_time_of(key: str) -> float:
-            read = parse_api_time((self.last_run or {}).get(key))
+            read = parse_api_time(self.last_run.get(key))
             return now - max(0.0, (wall - read).total_seconds()) if read else -math.inf
 
         retry_at = (
@@ -215,12 +186,11 @@ class StackRefreshState:
     ) -> StackRefreshState:
         """Return the state of a StackRefresh whose run has ended.
 
-        :param run_digest: the digest that the run was for.
         :param retry_seconds: when it is tried again, if it failed.
         """
         good = result.outcome.is_success
         run = {
-            **(self.last_run or {}),
+            **self.last_run,
             "outcome": str(result.outcome),
             "completionTime": format_utc_time(wall.timestamp()),
             "duration": format_duration(seconds),
@@ -243,14 +213,12 @@ class StackRefreshState:
         )
 
     def _as_unsynced(self, why: Problem) -> StackRefreshState:
-        """Return the state of a valid StackRefresh whose stack was not run for the present addresses."""
         known = self._with_last_run_outcome() if self.ready.reason in REFUSAL_REASONS else self
         return replace(known, is_synced=False, synced=why)
 
     def _with_last_run_outcome(self) -> StackRefreshState:
-        """Return the state with Ready set by the outcome of the last run."""
         run = self.last_run
-        if run is None:
+        if not run:
             return replace(self, is_ready=None, ready=_NOT_RUN_PROBLEM)
         outcome = str(run.get("outcome"))
         if outcome == RUNNING_OUTCOME:
@@ -263,10 +231,7 @@ class StackRefreshState:
 
 
 def stack_refresh_status_patch(item: Object, state: StackRefreshState, wall: datetime) -> dict[str, Any]:
-    """Return the status for ``state`` as a merge patch, in which None removes a field.
-
-    :param item: the object with its current status, whose transition times are kept.
-    """
+    """Return the status for ``state`` as a merge patch, in which None removes a field."""
     at = format_utc_time(wall.timestamp())
     conditions: list[Mapping[str, Any]] = [
         make_condition(item, RefreshCondition.READY, state.ready, at, holds=state.is_ready),

@@ -45,9 +45,10 @@ from eurekube_provider.operator.triggers.runs import (
     RunStatistics,
     runner_of,
 )
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunner, StackRunOutcome
+from eurekube_provider.operator.triggers.targets import StackRun, StackRunner, StackRunOutcome
 from eurekube_provider.operator.triggers.trigger_state import (
     REFUSAL_REASONS,
+    RUNNING_OUTCOME,
     StackRefreshState,
     stack_refresh_status_patch,
 )
@@ -62,16 +63,13 @@ RETRY_SECONDS = 5.0
 """Seconds until a StackRefresh is tried again after the Kubernetes API refused a request."""
 
 BATCH_WINDOW_SECONDS = 0.05
-"""Seconds within which changes are reconciled together."""
 
 UNLISTED_RETRY_SECONDS = 1.0
 """Seconds until a StackRefresh is checked again while the StackRefreshes have not all been listed."""
 
 LONGEST_CHECK_SECONDS = 300.0
-"""Seconds after which the check of one StackRefresh counts as stuck."""
 
 LONGEST_STOP_SECONDS = 35.0
-"""Most seconds that :meth:`StackRefreshController.join` waits for the threads."""
 
 _EVENT_REASON_BY_OUTCOME = {
     StackRunOutcome.CHANGED: RefreshEvent.RUN_CHANGED,
@@ -81,7 +79,6 @@ _EVENT_REASON_BY_OUTCOME = {
     StackRunOutcome.PENDING: RefreshEvent.RUN_PENDING,
     StackRunOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
-"""Reason of the Event on an ended run, by outcome."""
 
 _ENDED_RUNS_KEY: RefreshKey = ("", "ended runs")
 """The key with which the queue hands out the ends of runs."""
@@ -92,7 +89,6 @@ class StackRefreshController:
 
     :param selected: returns the Services of a selector and their EndpointSlices; called only by the leader.
     :param seen_terminating: returns whether a pod was seen terminating; called only by the leader.
-    :param runners: by target; default those of the settings' targets.
     """
 
     def __init__(
@@ -211,7 +207,6 @@ class StackRefreshController:
             self._queue_changed(key_of(subject))
 
     def _current_entries(self) -> dict[RefreshKey, StackRefreshEntry]:
-        """Return the entries of the present term of leadership."""
         with self._lock:
             return dict(self._entries) if self._leads and self._entries_term == self._term else {}
 
@@ -293,11 +288,11 @@ class StackRefreshController:
             state = StackRefreshState.from_object(item)
             changed_at = time.monotonic()
             entry = StackRefreshEntry(item, state, state.schedule(changed_at, datetime.now(UTC)))
-            target, began_at = state.last_run_target, entry.schedule.run_began_at
+            target, began_at = str(state.last_run.get("target") or ""), entry.schedule.run_began_at
             self._begun_at[target] = max(began_at, self._begun_at.get(target, began_at))
             with self._lock:
                 self._entries[key] = entry
-            if state.is_run_end_unrecorded:
+            if state.last_run.get("outcome") == RUNNING_OUTCOME:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
         elif changed_at is None:
@@ -424,10 +419,7 @@ class StackRefreshController:
         return True
 
     def _remove_release_annotation(self, key: RefreshKey, *, was_held: bool) -> None:
-        """Remove the release annotation, so that it does not release the next braked run as well.
-
-        :param was_held: True if it released a run.
-        """
+        """Remove the release annotation, so that it does not release the next braked run as well."""
         message = "released the brake, as the release annotation asks: running the stack"
         if not was_held:
             message = "taking the release annotation off: no run is held"
@@ -453,8 +445,6 @@ class StackRefreshController:
 
 
 def _has_patch_values(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
-    """Return whether a status already has all values of a merge patch."""
-
     def without_nulls(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: without_nulls(one) for key, one in value.items() if one is not None}

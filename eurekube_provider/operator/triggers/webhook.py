@@ -20,36 +20,30 @@ from typing import Any
 import requests
 import requests.adapters
 
-from eurekube_provider.operator.triggers.targets import Webhook, WebhookFormat
-from eurekube_provider.operator.triggers.trigger_run import (
+from eurekube_provider.operator.triggers.targets import (
     StackRun,
     StackRunner,
     StackRunOutcome,
     StackRunResult,
+    Webhook,
+    WebhookFormat,
 )
 from eurekube_provider.runtime.bounded_http import FinalResponse
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
-"""Header with ``sha256=`` and the hexadecimal HMAC-SHA256 of the body; an eavesdropper can replay such a
-request for ever.
-"""
+"""Header with ``sha256=`` and the body's hexadecimal HMAC-SHA256, which can be replayed for ever."""
 
 TIMED_SIGNATURE_HEADER = "X-Eurekube-Signature"
-"""Header with ``t=``, the call's Unix time in seconds, ``,v1=`` and the HMAC of that time, a dot and the
-body.
-"""
+"""Header with ``t=``, the Unix time, ``,v1=`` and the HMAC of that time, a dot and the body."""
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
-"""Header with a key that is equal for every try of one call, also by another replica; the body is equal,
-too.
-"""
+"""Header with a key that is equal for every try of one call, by any replica, as is the body."""
 
 DISPATCH_EVENT_TYPE = "eurekube-refresh"
 """Event type of the call for a GitHub workflow: ``on: repository_dispatch: types: [eurekube-refresh]``."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
-"""Time-out of one call in seconds."""
 
 _POLL_SECONDS = 0.05
 _CALL_THREAD_JOIN_SECONDS = 1.0
@@ -74,8 +68,6 @@ def timed_signature(secret: str, body: bytes, seconds: int) -> str:
 
 
 def webhook_runner(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> StackRunner:
-    """Return a runner that calls ``webhook``."""
-
     def run_webhook(run: StackRun) -> StackRunResult:
         deadline = time.monotonic() + run.timeout_seconds
         body = _request_body(webhook.form, run)

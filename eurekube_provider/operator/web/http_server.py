@@ -51,8 +51,6 @@ _DENY_ALL_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 class Request:
     """A request to the operator's web server.
 
-    :param query: the last value of each field.
-    :param accept: the header ``Accept``.
     :param is_awaited: returns False once the connection was ended, so that nobody would read an answer.
     """
 
@@ -64,11 +62,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer to a request.
-
-    :param security_policy: the ``Content-Security-Policy``.
-    """
-
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = HTTPStatus.OK

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -29,8 +29,8 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 """Names of a metric's labels, or a sample's values of those labels in the same order."""
 
-Samples = Mapping[Labels, float]
-"""Values of one metric, by the values of its labels."""
+Samples = Mapping[Any, float]
+"""Values of one metric, by the values of its :data:`Labels`."""
 
 MetricFamily = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -173,69 +173,55 @@ METRIC_DEFINITIONS = {
 """Eurekube's metrics, by name; those with ``process_`` and ``python_`` are the client library's."""
 
 
-class OperatorCollector(Collector):
-    """A collector that reads the operator at each scrape; before it runs there are only a few metrics."""
+class MetricsExporter(Collector):
+    """All scraped metrics, read from the operator at each scrape; before it runs there are only a few."""
 
-    def __init__(self, operator: RunningOperator | None, blind: RenewalsWithoutKubernetes | None) -> None:
+    def __init__(
+        self, operator: RunningOperator | None = None, blind: RenewalsWithoutKubernetes | None = None
+    ) -> None:
         self._operator = operator
         self._blind = blind
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
         """Return the metrics without values, so that nothing is read before the first scrape."""
         return [_new_family(metric) for metric in METRIC_DEFINITIONS.values()]
 
     def collect(self) -> Iterable[Metric]:
-        """Yield all metrics with their values."""
-        yield _metric_with_samples("eurekube_build_info", {(__version__,): 1.0})
+        yield _metric_with_samples("eurekube_build_info", {(__version__,): 1})
         operator = self._operator
         blind_count = self._blind.renewed_instance_count if self._blind else 0
-        yield _metric_with_samples("eurekube_blind_renewals", {(): float(blind_count)})
+        yield _metric_with_samples("eurekube_blind_renewals", {(): blind_count})
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
-        known = {
+        unserved, stuck = operator.unserved, sum(bool(one.problem_sentence) for one in operator.liveness())
+        known: dict[str, Samples] = {
             **_syncer_samples(operator),
             **_registry_samples(figures, operator.started_at),
             **_stack_refresh_samples(operator),
             **_mirror_samples(operator),
+            "eurekube_leader": {(): operator.is_leader() is not False},
+            "eurekube_lease_handovers_total": {(): operator.hand_over_count()},
+            **({"eurekube_unserved_syncers": {(): unserved.unserved_count}} if unserved else {}),
+            "eurekube_queue_depth": {(): operator.queue.depth},
+            "eurekube_stuck_loops": {(): stuck},
+            "eurekube_watch_failing": {
+                (kind,): fails for kind, fails in operator.sources.watches_failing.items()
+            },
+            "eurekube_watch_restarts_total": operator.watch_restart_counts(),
         }
         for name, samples in known.items():
             yield _metric_with_samples(name, samples)
-        yield _metric_with_samples("eurekube_leader", {(): float(operator.is_leader() is not False)})
-        hand_overs = float(operator.hand_over_count())
-        yield _metric_with_samples("eurekube_lease_handovers_total", {(): hand_overs})
-        if operator.unserved:
-            unserved_count = operator.unserved.unserved_count
-            yield _metric_with_samples("eurekube_unserved_syncers", {(): float(unserved_count)})
-        yield _metric_with_samples("eurekube_queue_depth", {(): float(operator.queue.depth)})
-        stuck = sum(bool(loop.problem_sentence) for loop in operator.liveness())
-        yield _metric_with_samples("eurekube_stuck_loops", {(): float(stuck)})
-        yield _metric_with_samples(
-            "eurekube_watch_failing",
-            {(kind,): float(fails) for kind, fails in operator.sources.watches_failing.items()},
-        )
-        yield _metric_with_samples(
-            "eurekube_watch_restarts_total",
-            {labels: float(count) for labels, count in operator.watch_restart_counts().items()},
-        )
         yield _histogram_metric(
             "eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot()
         )
         durations = (server.durations for one in figures.values() for server in one.servers)
         yield _histogram_metric("eurekube_eureka_request_duration_seconds", sum(durations, Distribution()))
-
-
-class MetricsExporter:
-    """The registry of all scraped metrics."""
-
-    def __init__(
-        self, operator: RunningOperator | None = None, blind: RenewalsWithoutKubernetes | None = None
-    ) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
-        self._registry.register(OperatorCollector(operator, blind))
 
     def render_scrape(self, accept: str) -> tuple[bytes, str]:
         """Return the text of one scrape in the format of the ``Accept`` header, and its content type."""
@@ -250,23 +236,22 @@ def _syncer_samples(operator: RunningOperator) -> dict[str, Samples]:
     last_reconciles = {key: history.last.get(key) for key in map(key_of, those)}
     seen = {key: last for key, last in last_reconciles.items() if last is not None}
     compared = {key: last for key, last in seen.items() if last.differing_count is not None}
-    succeeded_at = {key: at for key, at in history.last_success_times().items() if key in last_reconciles}
     return {
         "eurekube_reconcile_total": {
-            ("/".join(key), str(result)): float(count)
+            ("/".join(key), result): count
             for (key, result), count in history.result_counts().items()
             if key in last_reconciles
         },
         "eurekube_desired_instances": _samples(seen, lambda last: last.report.desired),
-        "eurekube_registered_instances": _samples(
-            {key: operator.instances_of(key) for key in last_reconciles}, len
-        ),
+        "eurekube_registered_instances": {
+            ("/".join(key),): len(operator.instances_of(key)) for key in last_reconciles
+        },
         "eurekube_refused_instances": _samples(compared, lambda last: last.report.refused),
         "eurekube_drifted_instances": _samples(
             compared, lambda last: max(0, (last.differing_count or 0) - last.report.refused)
         ),
         "eurekube_braked": _samples(seen, lambda last: last.removals_held_since is not None),
-        "eurekube_last_success_timestamp_seconds": _samples(succeeded_at, float),
+        "eurekube_last_success_timestamp_seconds": _samples(seen, lambda last: last.succeeded_at),
     }
 
 
@@ -276,7 +261,7 @@ def _stack_refresh_samples(operator: RunningOperator) -> dict[str, Samples]:
     history, states = operator.triggers.run_statistics(), operator.triggers.states()
     return {
         "eurekube_refresh_runs_total": {
-            ("/".join(key), str(outcome)): float(count)
+            ("/".join(key), str(outcome)): count
             for key, one in history.items()
             for outcome, count in one.outcomes.items()
         },
@@ -298,9 +283,7 @@ def _mirror_samples(operator: RunningOperator) -> dict[str, Samples]:
         "eurekube_mirror_held_endpoints": _samples(reports, lambda one: one.held),
         "eurekube_mirror_synced": _samples(reports, lambda one: one.synced_condition[0]),
         "eurekube_mirror_read_timestamp_seconds": _samples(reports, lambda one: one.read_at),
-        "eurekube_mirror_writes_total": {
-            labels: float(count) for labels, count in operator.mirrors.write_counts.items()
-        },
+        "eurekube_mirror_writes_total": operator.mirrors.write_counts,
     }
 
 
@@ -321,9 +304,9 @@ def _registry_samples(registries: Mapping[str, Figures], started_at: float) -> d
     return {
         "eurekube_eureka_requests_total": requests,
         "eurekube_heartbeats_total": {
-            ("accepted",): float(sum(one.accepted_renewals for one in counts)),
-            ("missing",): float(sum(one.missing_renewals for one in counts)),
-            ("failed",): float(sum(one.failed_renewals for one in counts)),
+            ("accepted",): sum(one.accepted_renewals for one in counts),
+            ("missing",): sum(one.missing_renewals for one in counts),
+            ("failed",): sum(one.failed_renewals for one in counts),
         },
         "eurekube_renewals_last_minute": _samples(by_eureka, lambda one: one.renewals_last_minute),
         "eurekube_renewals_expected": _samples(by_eureka, lambda one: one.expected_renewals_per_minute),
@@ -337,14 +320,13 @@ def _registry_samples(registries: Mapping[str, Figures], started_at: float) -> d
     }
 
 
-K = TypeVar("K", bound=Labels)
 T = TypeVar("T")
 
 
-def _samples(values: Mapping[K, T], get_figure: Callable[[T], float | None]) -> Samples:
+def _samples(values: Mapping[Any, T], get_figure: Callable[[T], float | None]) -> Samples:
     """Return a sample for each object or Eureka, labelled with its name; none where the figure is None."""
     figures = {key: get_figure(one) for key, one in values.items()}
-    return {("/".join(key),): float(figure) for key, figure in figures.items() if figure is not None}
+    return {("/".join(key),): figure for key, figure in figures.items() if figure is not None}
 
 
 def _new_family(metric: MetricDefinition) -> MetricFamily:
@@ -355,7 +337,7 @@ def _metric_with_samples(name: str, samples: Samples) -> Metric:
     family = _new_family(METRIC_DEFINITIONS[name])
     assert not isinstance(family, HistogramMetricFamily)  # noqa: S101 - those have _histogram_metric
     for labels, value in samples.items():
-        family.add_metric(labels, value)
+        family.add_metric(labels, float(value))
     return family
 
 

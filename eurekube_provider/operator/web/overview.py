@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import (
     ALL_SERVICES_PLACEHOLDER,
     Comparison,
     InstanceCount,
+    compare_without_kubernetes,
     count_instances,
     has_own_status_row,
 )
@@ -25,12 +27,13 @@ from eurekube_provider.comparison.findings import (
     headline,
     status_findings,
 )
-from eurekube_provider.comparison.managers import Manager, ManagerKind
+from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
+from eurekube_provider.comparison.pairs import pair_endpoints_with_instances
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of_object
 from eurekube_provider.comparison.seen_remedies import FindingName, ObservedReason, observed_problem
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.objects import Object, is_ready, key_of
+from eurekube_provider.core.objects import Object, is_ready, key_of, parse_api_time
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Figures, Misconfigured, Registry
 from eurekube_provider.core.syncer import Mode, connection_name
@@ -38,8 +41,6 @@ from eurekube_provider.core.wording import format_count
 from eurekube_provider.operator.conditions import SyncerReport
 from eurekube_provider.operator.triggers.trigger_state import StackRefreshState
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
-from eurekube_provider.operator.web.application_view import application_view
-from eurekube_provider.operator.web.page_request import PAGE_SIZE, UNFILTERED_REQUEST, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.clock import format_utc_time
 from eurekube_provider.version import __version__
@@ -50,10 +51,73 @@ if TYPE_CHECKING:
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
 """Most rows of each of these tables in the status document; the others are only counted."""
 
+PAGE_SIZE = 50
+"""Number of rows on a page."""
+
+MOST_ENDPOINT_INSTANCE_PAIRS = 40
+"""Most pairs that are shown of one syncer, those that disagree first; the others are counted."""
+
+MOST_SHOWN_INSTANCES = 40
+"""Most instances that are listed of an owner that is no syncer of this cluster."""
+
 JsonObject = dict[str, Any]
-"""A JSON object: the status document, or one object in it. ``docs/reference/web.md`` lists the keys, and a
-test compares them.
-"""
+"""A JSON object of the status document, of which ``docs/reference/web.md`` lists the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A filter and a page; an empty text asks for everything.
+
+    :ivar syncer: ``namespace/name`` of the only syncer to show.
+    :ivar application: name, in any case, of the only application to show.
+    :ivar state: state of the syncers to show, e.g. ``not ready``.
+    :ivar find: a part of a syncer's or an application's name, in any case.
+    :ivar page: from 1; None for all rows at once.
+    """
+
+    syncer: str = ""
+    application: str = ""
+    state: str = ""
+    find: str = ""
+    page: int | None = None
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str], *, is_paged: bool) -> PageRequest:
+        """Parse a URL's parameters; an invalid one counts as absent.
+
+        :param is_paged: True if the first page is meant where none is named.
+        """
+        state = query.get("state", "").strip()
+        number = query.get("page", "").strip()
+        page = int(number) if number.isascii() and number.isdigit() and len(number) < 7 else 0
+        return cls(
+            query.get("syncer", "").strip(),
+            query.get("application", "").strip(),
+            state if state in list(SyncState) else "",
+            query.get("find", "").strip(),
+            max(1, page) if page or is_paged else None,
+        )
+
+    def matches_names(self, syncer: str, application: str) -> bool:
+        """Return whether the filter lets a syncer (empty for none) and an application through."""
+        return (not self.syncer or syncer == self.syncer) and (
+            not self.application or application.upper() == self.application.upper()
+        )
+
+    def matches_row(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the filter lets a syncer's row through."""
+        name = f"{row['namespace']}/{row['name']}"
+        if not self.matches_names(name, row["application"]):
+            return False
+        is_named = not self.find or self.find.lower() in f"{name} {row['application']}".lower()
+        return is_named and (not self.state or row["state"] == self.state)
+
+    def filter_to_dict(self) -> dict[str, str]:
+        """Return the filter without the page number as plain JSON values."""
+        return {name: getattr(self, name) for name in ("syncer", "application", "state", "find")}
+
+
+UNFILTERED_REQUEST = PageRequest()
 
 
 def build_status_document(
@@ -69,7 +133,10 @@ def build_status_document(
     items = {key_of(item): item for item in filter(has_own_status_row, operator.sources.syncers.objects())}
     every = {key: _syncer_comparison(operator, item) for key, item in items.items()}
     syncers = [_syncer_row(operator, items[key], every[key]) for key in items]
-    listed = sorted(filter(page_request.matches_row, syncers), key=_severity_sort_key)
+    listed = sorted(
+        filter(page_request.matches_row, syncers),  # as `eurekube status` orders them
+        key=lambda row: (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"]),
+    )
     stacks = [
         row for row in _stack_registration_rows(figures) if page_request.matches_names("", row["application"])
     ]
@@ -125,7 +192,7 @@ def build_status_document(
         "page": page,
         "pages": pages,
         "syncers": shown,
-        "application": application_view(operator, page_request.application)
+        "application": _application_view(operator, page_request.application)
         if page_request.application
         else None,
         "mirrorCount": len(shown_mirrors),
@@ -150,19 +217,51 @@ def build_status_document(
     }
 
 
+def _application_view(operator: RunningOperator, application: str) -> JsonObject:
+    """Return the endpoints and instances of an application's syncers, and the instances of other owners."""
+    name = application.upper()
+    kept_by = partial(manager_of, cluster=operator.cluster.name)
+    keys = sorted(operator.sources.syncers_of(name))
+    known = {
+        eureka: registry.known_instances(application=name) for eureka, registry in operator.registries.items()
+    }
+    kept = [(one, kept_by(one)) for instances in known.values() for one in instances]
+    syncers = []
+    for key in keys:
+        manager = Manager(ManagerKind.SYNCER, "/".join(key))
+        pairs = pair_endpoints_with_instances(
+            operator.sources.slices_of_syncer(key),
+            [one for one, whose in kept if whose == manager],
+            {one.ip_address: (one, str(whose)) for one, whose in kept if whose != manager},
+        )
+        shown = [one.to_dict() for one in pairs[:MOST_ENDPOINT_INSTANCE_PAIRS]]
+        syncers.append({"syncer": manager.name, "pairs": shown, "more": len(pairs) - len(shown)})
+    own = {(eureka, Manager(ManagerKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
+    others = sorted(compare_without_kubernetes(known, kept_by, own), key=lambda one: one.sort_key)
+    beside = [
+        {
+            "keeper": str(one.manager),
+            "eureka": one.eureka_name,
+            "up": one.eureka.up if one.eureka else None,
+            "total": one.eureka.total if one.eureka else None,
+            "instances": [
+                {"instanceId": each.instance_id, "status": str(each.status), "address": each.ip_address}
+                for each in known[one.eureka_name]
+                if kept_by(each) == one.manager
+            ][:MOST_SHOWN_INSTANCES],
+        }
+        for one in others
+    ]
+    return {"name": name, "syncers": syncers, "others": beside}
+
+
 def _mirror_states(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
-    """Return the mirrors' states from their statuses, which the leader writes."""
     if operator.mirrors is None:
         return []
     # Only here: without mirrors none of it takes memory.
     from eurekube_provider.comparison.mirror_state import mirror_states
 
     return mirror_states(operator.mirrors.objects.mirrors.objects(), now_seconds)
-
-
-def _severity_sort_key(row: JsonObject) -> tuple[int, str, str, str]:
-    """Return a row's sort key, which orders syncers as `eurekube status` does."""
-    return (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"])
 
 
 def _add_counts_to_row(operator: RunningOperator, item: Object, row: JsonObject) -> None:
@@ -198,7 +297,6 @@ def _syncer_comparison(operator: RunningOperator, item: Object) -> Comparison:
 
 
 def _syncer_row(operator: RunningOperator, item: Object, compared: Comparison) -> JsonObject:
-    """Return a syncer's row, by this replica's last reconcile or else by its status."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
     report = _current_report(operator, item)
@@ -321,18 +419,17 @@ def refresh_row_dicts(triggers: StackRefreshController) -> list[JsonObject]:
     run, which only the leader knows.
     """
     states, due = triggers.states(), triggers.next_run_times()
-    found = []
-    for item in triggers.reflectors.objects():
-        key = key_of(item)
-        found.append(
-            _refresh_row_dict(item, states.get(key) or StackRefreshState.from_object(item), due.get(key))
-        )
-    return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
+    rows = [
+        _refresh_row_dict(item, states.get(key) or StackRefreshState.from_object(item), due.get(key))
+        for item in triggers.reflectors.objects()
+        for key in [key_of(item)]
+    ]
+    return sorted(rows, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
 
 
 def _refresh_row_dict(item: Object, state: StackRefreshState, due: float | None) -> JsonObject:
-    metadata, spec, run = item["metadata"], item.get("spec") or {}, state.last_run or {}
-    begun = state.last_run_began_at
+    metadata, spec, run = item["metadata"], item.get("spec") or {}, state.last_run
+    begun = parse_api_time(run.get("startTime"))
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],

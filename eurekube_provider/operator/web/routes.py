@@ -11,8 +11,7 @@ from eurekube_provider.core.quoting import encodable
 from eurekube_provider.operator.blind_renewals import RenewalsWithoutKubernetes
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import MetricsExporter
-from eurekube_provider.operator.web.overview import build_status_document
-from eurekube_provider.operator.web.page_request import PageRequest
+from eurekube_provider.operator.web.overview import PageRequest, build_status_document
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.operator.web.status_page import (
     PAGE_SECURITY_POLICY,
@@ -28,7 +27,6 @@ class WebRoutes:
     """The handler of all paths: until :meth:`show_operator`, responses say that the operator is starting.
 
     :param blind: renewals without Kubernetes, which are reported until then.
-    :param has_status_page: False to serve health and metrics only.
     """
 
     def __init__(
@@ -54,7 +52,11 @@ class WebRoutes:
     def __call__(self, request: Request) -> Response | None:
         """Return the response for a request's path; None for an unknown path."""
         if request.path == "/healthz":
-            return self._liveness_response()
+            loops = self._operator.liveness() if self._operator else []
+            ages = [
+                one.problem_sentence or f"{one.name}: {one.seconds_without_progress:.1f} s" for one in loops
+            ]
+            return _probe_response(describe_restart_reasons(loops), ages)
         if request.path == "/readyz":
             operator = self._operator
             return _probe_response(
@@ -64,26 +66,17 @@ class WebRoutes:
         if turn is None:
             return None
         with turn:
-            return self._page_response(request) if request.is_awaited() else None
+            if not request.is_awaited():
+                return None
+            if request.path == "/metrics":
+                return Response(*self._metrics.render_scrape(request.accept))
+            return self._status_response(request)
 
     @property
     def _why_no_data(self) -> str:
         """Sentence that explains the missing status, and names renewals that go on without Kubernetes."""
         blind = self._blind.status_sentence if self._blind else ""
         return f"{self._why_not}; {blind}" if blind else self._why_not
-
-    def _page_response(self, request: Request) -> Response:
-        if request.path == "/metrics":
-            body, content_type = self._metrics.render_scrape(request.accept)
-            return Response(body, content_type)
-        return self._status_response(request)
-
-    def _liveness_response(self) -> Response:
-        loops = self._operator.liveness() if self._operator else []
-        ages = [
-            loop.problem_sentence or f"{loop.name}: {loop.seconds_without_progress:.1f} s" for loop in loops
-        ]
-        return _probe_response(describe_restart_reasons(loops), ages)
 
     def _status_response(self, request: Request) -> Response:
         operator, as_json = self._operator, request.path == "/status.json"

@@ -28,14 +28,9 @@ if TYPE_CHECKING:
 class RunningOperator:
     """The parts of the running operator.
 
-    :param kubernetes_url: the API server.
-    :param registries: one for each Eureka, by the connection's name.
     :param is_leader: returns whether this replica leads; None where there is no election.
     :param started_at: Unix time.
-    :param triggers: None where nothing is triggered.
-    :param mirrors: None where the operator serves none.
     :param unserved: None where the operator watches all namespaces.
-    :param hand_over_count: returns how often this replica handed the Lease over.
     :param blind: None where the operator never renews before it has read its cluster.
     """
 

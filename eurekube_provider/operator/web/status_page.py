@@ -61,12 +61,10 @@ def _format_duration(seconds: float) -> str:
 
 
 def _parse_problem(message: str) -> Problem:
-    """Parse a message of the status document into a problem and its remedy."""
     return Problem.of({"message": message})
 
 
 def _mark_up_code(text: str) -> Markup:
-    """Return a text as HTML, in which the parts between backquotes are code."""
     from markupsafe import Markup, escape  # which comes with Jinja2
 
     parts = text.split("`")
@@ -113,14 +111,10 @@ def html_without_data(sentence: str) -> str:
 
 
 def status_page_html(data: JsonObject, *, refreshes: bool = True) -> str:
-    """Return the status page as HTML.
-
-    :param refreshes: True if the browser reloads the page by itself, every :data:`PAGE_REFRESH_SECONDS`.
-    """
+    """Return the status page as HTML."""
     now = datetime.fromisoformat(data["now"])
 
     def seconds_until(stamp: str) -> float:
-        """Return the seconds from now until a time."""
         return (datetime.fromisoformat(stamp) - now).total_seconds()
 
     def url(path: str = "./", **more: str) -> str:
@@ -137,11 +131,11 @@ def status_page_html(data: JsonObject, *, refreshes: bool = True) -> str:
             *(f"EurekaMirror {_row_name(row)}" for row in data["mirrors"]),
             *(f"StackRefresh {_row_name(row)}" for row in data["stackRefreshes"]),
         }
+        messages = dict(map(_syncer_name_and_sentence, data["syncers"]))
         shown = [
-            one for one in every if names.intersection(one["subjects"]) or not _concerns_custom_resources(one)
-        ]
-        shown = [
-            _with_shown_example(one, dict(map(_syncer_name_and_sentence, data["syncers"]))) for one in shown
+            _with_shown_example(one, messages)
+            for one in every
+            if names.intersection(one["subjects"]) or not _concerns_custom_resources(one)
         ]
     return _page_template().render(
         **data,
@@ -155,7 +149,10 @@ def status_page_html(data: JsonObject, *, refreshes: bool = True) -> str:
         reported_once=_names_explained_above(
             [
                 *map(_syncer_name_and_sentence, data["syncers"]),
-                *map(_mirror_name_and_sentence, data["mirrors"]),
+                *(
+                    (f"EurekaMirror {_row_name(row)}", str(row["why"]).partition(": ")[2])
+                    for row in data["mirrors"]
+                ),
             ],
             {one["message"] for one in shown[:MOST_SHOWN_FINDINGS]},
         ),
@@ -168,7 +165,6 @@ def _row_name(row: JsonObject) -> str:
 
 
 def _with_shown_example(finding: JsonObject, messages: dict[str, str]) -> JsonObject:
-    """Return a finding whose example is a syncer that the filtered page shows."""
     own = [one for one in finding["subjects"] if one in messages]
     if not own or not finding["message"].startswith("e.g. "):
         return finding
@@ -177,7 +173,6 @@ def _with_shown_example(finding: JsonObject, messages: dict[str, str]) -> JsonOb
 
 
 def _concerns_custom_resources(finding: JsonObject) -> bool:
-    """Return whether a finding concerns syncers, mirrors or StackRefreshes, and no server."""
     subjects = finding["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
@@ -191,21 +186,11 @@ def _group_by_cause(differences: list[JsonObject]) -> list[tuple[str, list[JsonO
 
 
 def _syncer_name_and_sentence(row: JsonObject) -> tuple[str, str]:
-    """Return a syncer's name, and the sentence on what is wrong with it."""
     return _row_name(row), str(row["message"] if not row["ready"] else row["syncMessage"])
 
 
-def _mirror_name_and_sentence(row: JsonObject) -> tuple[str, str]:
-    """Return a mirror's name, and the sentence on what is wrong with it."""
-    return f"EurekaMirror {_row_name(row)}", str(row["why"]).partition(": ")[2]
-
-
 def _names_explained_above(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
-    """Return the names of syncers and mirrors whose sentence is already shown above their row.
-
-    :param sentences: the sentences, each with the name of a syncer or mirror.
-    :param boxes: the sentences of the boxes above the table.
-    """
+    """Return the names of syncers and mirrors whose sentence is already shown above their row."""
     seen = {_parse_problem(one).message for one in boxes}
     repeated = set()
     for name, sentence in sentences:
@@ -223,28 +208,14 @@ def timeline_entries(changes: Iterable[JsonObject]) -> list[JsonObject]:
     """
     entries: dict[tuple[str, ...], JsonObject] = {}
     for one in changes:
-        key = (one["at"], one["action"], one["syncer"], one["application"])
-        entry = entries.setdefault(
-            key,
-            {
-                "at": one["at"],
-                "action": one["action"],
-                "syncer": one["syncer"],
-                "application": one["application"],
-                "instances": [],
-                "more": 0,
-                "why": _cause_without_instance_names(one),
-            },
-        )
+        alike = {key: one[key] for key in ("at", "action", "syncer", "application")}
+        # without the names of the instance
+        why = "was not in Eureka" if one["action"] == "registered" else str(one["cause"])
+        entry = entries.setdefault(tuple(alike.values()), {**alike, "instances": [], "more": 0, "why": why})
         if len(entry["instances"]) < MOST_NAMED_INSTANCES:
             entry["instances"].append(one["instanceId"])
         else:
             entry["more"] += 1
-        if entry["why"] != _cause_without_instance_names(one):
+        if entry["why"] != why:
             entry["why"] = "for several reasons"
     return list(entries.values())
-
-
-def _cause_without_instance_names(change: JsonObject) -> str:
-    """Return the reason of a change, without the names of its instance."""
-    return "was not in Eureka" if change["action"] == "registered" else str(change["cause"])

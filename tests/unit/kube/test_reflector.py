@@ -699,14 +699,14 @@ def test_a_denial_stands_until_the_api_says_otherwise(
 
     def is_synced() -> bool:
         if copy.failure is not None:
-            seen.add((copy.failure.status_code, copy.is_first_list_forbidden))
+            seen.add((copy.failure.status_code, copy.is_access_denied))
         return copy.is_synced
 
     copy.start()
     awaited(is_synced, "the list")
     assert {code for code, _ in seen} >= {500, 503}
     assert {refused for code, refused in seen if code != 403} == {True}
-    assert (copy.is_first_list_forbidden, copy.is_access_denied) == (False, False)
+    assert not copy.is_access_denied
 
 
 def test_a_kind_that_is_not_installed_is_one_warning(

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.plan import PlanOutcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.kube.rate_limiter import RateLimiter
 from eurekube_provider.operator import status as module
@@ -496,7 +497,7 @@ def test_one_outage_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
         for one in sentences:
             away = Problem("EurekaUnreachable", one)
             report = replace(SYNCED, is_synced=False, problems={away.reason: away})
-            publisher.publish(syncer(), report if one else SYNCED)
+            publisher.publish_reconcile(syncer(), report if one else SYNCED, PlanOutcome(), 0.0)
         return [call.args[2] for call in events.record.call_args_list]
 
     assert noted("refused", "no answer within 5 s", "no answer since noon") == ["EurekaUnreachable"]

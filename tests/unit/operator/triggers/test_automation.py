@@ -12,8 +12,12 @@ import pytest
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import automation
 from eurekube_provider.operator.triggers.automation import automation_runner
-from eurekube_provider.operator.triggers.targets import AutomationStack
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.targets import (
+    AutomationStack,
+    StackRun,
+    StackRunOutcome,
+    StackRunResult,
+)
 from lab.waiting import wait_until
 
 TARGET = AutomationStack("prod", "/srv/shop")

@@ -15,8 +15,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.pulumi_stack import pulumi_stack_runner
-from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.targets import PulumiStack, StackRun, StackRunOutcome, StackRunResult
 
 Object = dict[str, Any]
 VALUE = "eurekube-abc-2"

@@ -15,11 +15,13 @@ from eurekube_provider.operator.triggers.targets import (
     AutomationStack,
     ConcurrencyLimit,
     PulumiStack,
+    StackRun,
+    StackRunOutcome,
+    StackRunResult,
     Target,
     Webhook,
     parse_targets,
 )
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
 from lab.waiting import wait_until
 
 HEAVY = [f"heavy-{number}" for number in range(6)]

@@ -20,8 +20,13 @@ from eurekube_provider.kube.access import STACK_REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
-from eurekube_provider.operator.triggers.targets import AutomationStack, Target
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.targets import (
+    AutomationStack,
+    StackRun,
+    StackRunOutcome,
+    StackRunResult,
+    Target,
+)
 from eurekube_provider.operator.triggers.trigger_state import format_duration
 from eurekube_provider.operator.triggers.triggers import StackRefreshController
 from eurekube_provider.operator.web.overview import refresh_row_dicts

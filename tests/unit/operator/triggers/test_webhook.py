@@ -18,8 +18,13 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import webhook
-from eurekube_provider.operator.triggers.targets import Webhook, WebhookFormat
-from eurekube_provider.operator.triggers.trigger_run import StackRun, StackRunOutcome, StackRunResult
+from eurekube_provider.operator.triggers.targets import (
+    StackRun,
+    StackRunOutcome,
+    StackRunResult,
+    Webhook,
+    WebhookFormat,
+)
 from eurekube_provider.operator.triggers.webhook import signature, timed_signature, webhook_runner
 
 SECRET = "key"

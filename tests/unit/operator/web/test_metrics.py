@@ -20,10 +20,8 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Plan
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.web.metrics import METRIC_DEFINITIONS, MetricsExporter
-from eurekube_provider.operator.web.overview import build_status_document
-from eurekube_provider.operator.web.page_request import PageRequest
+from eurekube_provider.operator.web.overview import PageRequest, build_status_document
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
 from tests.unit.operator.parts import URL, PlayedOperator, saying
@@ -111,7 +109,7 @@ def test_failed_reconciles_are_errors() -> None:
     played = PlayedOperator()
     key = played.syncer("rating")
     played.controller.history.count_reconcile_result(key, 1.0, failed=True)
-    assert played.controller.history.result_counts() == {(key, ReconcileResult.ERROR): 1}
+    assert played.controller.history.result_counts() == {(key, "error"): 1}
 
 
 def test_labels_of_a_deleted_syncer_disappear() -> None:

@@ -28,8 +28,7 @@ from eurekube_provider.operator.triggers.trigger_state import (
     StackRefreshState,
     stack_refresh_status_patch,
 )
-from eurekube_provider.operator.web.overview import JsonObject, build_status_document
-from eurekube_provider.operator.web.page_request import PageRequest
+from eurekube_provider.operator.web.overview import JsonObject, PageRequest, build_status_document
 from eurekube_provider.operator.web.status_page import (
     PAGE_SECURITY_POLICY,
     html_without_data,
