@@ -270,14 +270,8 @@ class Peers:
         :returns: the answers and the failures, by URL. Servers that were not asked, or not waited for, are
             failures; requests that were sent to them go on in the background.
         """
-        if len(self.peers) == 1:
-            (peer,) = self.peers
-            try:
-                return {peer.url: self._ask_only_server(ask, may_be_slow=True)}, {}
-            except RegistryError as error:
-                return {}, {peer.url: error}
         fan_out = FanOut(ask)
-        if is_executor_thread():
+        if len(self.peers) == 1 or is_executor_thread():
             for peer in self.peers:
                 self._ask_one(fan_out, peer)
             fan_out.wait_and_return_unanswered(self.peers, (), for_all=True)
@@ -305,18 +299,6 @@ class Peers:
             if peer.url not in fan_out.answers and peer.url not in failures:
                 failures[peer.url] = self._not_awaited_error(peer, "has not answered lately")
         return fan_out.answers, failures
-
-    def _ask_only_server(self, ask: Callable[[Peer], _T], *, may_be_slow: bool) -> _T:
-        (peer,) = self.peers
-        started = time.monotonic()
-        try:
-            answer = ask(peer)
-        except RegistryUnreachable as error:
-            self.avoided.avoid(peer, "does not answer", error)
-            raise
-        if may_be_slow or time.monotonic() - started <= windows.SLOW_SERVER_SECONDS:
-            self.avoided.stop_avoiding(peer)
-        return answer
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
         found = fan_out.ask(peer)
@@ -362,8 +344,6 @@ class Peers:
             asked last since it was slow.
         :raises RegistryError: no server answered.
         """
-        if len(self.peers) == 1:
-            return self._ask_only_server(ask, may_be_slow=may_be_slow)
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()

@@ -21,7 +21,6 @@ from eurekube_provider.core.errors import (
     RegistryDenied,
     RegistryError,
     RegistryRejected,
-    RegistrySilent,
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import FindInstance, Instance, Status
@@ -44,11 +43,7 @@ from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER_CODE, Requ
 from eurekube_provider.eureka.protocol.server_status import StatusPage, status_from_xml
 from eurekube_provider.eureka.protocol.transport import (
     ConnectionBroken,
-    ProxyFailed,
-    ResponseNotEnded,
     ResponseTooLarge,
-    TimedOut,
-    TlsFailed,
     Transport,
     TransportError,
 )
@@ -296,9 +291,7 @@ class Peer:
         try:
             text = response.body(windows.LARGEST_SINGLE_ANSWER_BYTES).decode(errors="replace")
         except ResponseTooLarge as error:
-            raise self._note_unusable_and_make_error(
-                f"{what}: {_too_large_message(self.url, error)}"
-            ) from None
+            raise self._no_answer_error(what, error) from None
         except ValueError:
             text = ""
         found = status_from_xml(text, response.headers.get("Date"))
@@ -329,9 +322,7 @@ class Peer:
             with pause_collection() if is_large else nullcontext():
                 return parse()
         except ResponseTooLarge as error:
-            raise self._note_unusable_and_make_error(
-                f"{what}: {_too_large_message(self.url, error)}"
-            ) from None
+            raise self._no_answer_error(what, error) from None
         except (MemoryError, RecursionError) as error:
             reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
@@ -358,15 +349,11 @@ class Peer:
             self.traffic.note_usability(str(error))
         return error
 
-    @property
-    def _proxy_suffix(self) -> str:
-        return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
-
-    def _note_unusable_and_make_error(
-        self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
-    ) -> RegistryUnreachable:
-        self.traffic.note_usability(error)
-        return kind(error, url=self.url)
+    def _no_answer_error(self, what: str, error: TransportError, seconds: float = 0.0) -> RegistryUnreachable:
+        proxy = f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
+        reason = error.sentence.format(url=self.url, proxy=proxy, seconds=seconds, error=error)
+        self.traffic.note_usability(f"{what}: {reason}")
+        return error.kind(f"{what}: {reason}", url=self.url)
 
     def read_front_page(self) -> FrontPage | None:
         """Return the renewal figures of the server's front page; None where it cannot be read. Raises
@@ -455,45 +442,20 @@ class Peer:
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
-            started = time.monotonic()
-            code, kind = NO_ANSWER_CODE, RegistryUnreachable
+            started, code = time.monotonic(), NO_ANSWER_CODE
             self.traffic.note_request_begins()
             try:
                 response = send()
                 code = str(response.status_code)
                 return response
-            except TlsFailed as error:
-                reason = (
-                    f"the TLS connection to {self.url} failed ({error}); check the CA file and the server's"
-                    " certificate, and the client certificate where the server asks for one"
-                )
-            except ProxyFailed as error:
-                reason = (
-                    f"no connection to {self.url}{self._proxy_suffix} ({error}); check the proxy "
-                    "(eurekube:proxy, EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL "
-                    "through; NO_PROXY names what needs none"
-                )
-            except ResponseNotEnded:
-                seconds = time.monotonic() - started
-                reason = (
-                    f"{self.url} began to answer{self._proxy_suffix}, and had not ended after {seconds:.1f} "
-                    "s; check the server, and the network between"
-                )
-                kind = RegistrySilent
-            except ResponseTooLarge as error:
-                reason = _too_large_message(self.url, error)
-            except TimedOut:
-                seconds = time.monotonic() - started
-                reason = f"{self.url} did not answer within {seconds:.1f} s{self._proxy_suffix}"
-                kind = RegistrySilent
             except TransportError as error:
-                if attempt == 1 and isinstance(error, ConnectionBroken):
-                    continue  # a pooled connection that the server had closed; every request is repeatable
-                reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
+                failure = error
             finally:
-                self.traffic.note_request_ended(method, code, time.monotonic() - started)
-            raise self._note_unusable_and_make_error(f"{what}: {reason}", kind)
-        raise AssertionError("unreachable")
+                seconds = time.monotonic() - started
+                self.traffic.note_request_ended(method, code, seconds)
+            if attempt == 2 or not isinstance(failure, ConnectionBroken):
+                break  # else the server had closed a pooled connection; every request is repeatable
+        raise self._no_answer_error(what, failure, seconds)
 
 
 def _is_web_page(response: transport.EurekaResponse) -> bool:
@@ -523,13 +485,6 @@ def _parse_instance(text: bytes) -> Instance:
     if not instance_id_of(document):
         raise ValueError("an instance without an id")
     return instance_from_json(document)
-
-
-def _too_large_message(url: str, error: ResponseTooLarge) -> str:
-    return (
-        f"{url} answers with {error}, and so much is not read of a Eureka server; check what answers there,"
-        " or raise max-answer-mib (EUREKA_MAX_ANSWER_MIB) where the registry is really that large"
-    )
 
 
 def _instance_path(application: str, instance_id: str) -> str:
