@@ -131,7 +131,8 @@ class Connection:
         if user is None and found:
             ((user, url_password),) = found
             password = url_password or password or ""  # the URL may name the user alone
-        user, password, token = map(_without_line_end, (user, password, token))
+        # A Secret that was made from a file has the file's line end.
+        user, password, token = (one and one.rstrip("\r\n") for one in (user, password, token))
         if user and token:
             raise ConfigurationError("Eureka takes a user and password or a bearer token, not both: set one")
         if token and not (token.isascii() and token.isprintable()):
@@ -267,11 +268,6 @@ def _split_zone(text: str) -> tuple[str, str]:
     """Return the zone of a service URL given as ``zone=URL``, and the URL; an empty zone for none."""
     name, separator, rest = text.partition("=")
     return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
-
-
-def _without_line_end(text: str | None) -> str | None:
-    """Return a user, password or token without its line end, which a Secret has that was made from a file."""
-    return text.rstrip("\r\n") if text else text
 
 
 def _is_proxy_url(url: str) -> bool:

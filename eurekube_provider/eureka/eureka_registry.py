@@ -18,7 +18,6 @@ from eurekube_provider.core.registry import Figures, RegistryCondition, Registry
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.registry.known_instances import RegistryWriteNotes
 from eurekube_provider.eureka.registry.plan_executor import PlanExecutor
@@ -64,7 +63,10 @@ class EurekaRegistry:
         self._ownership = ownership = Ownership(cluster, operator_name, checks_cluster_uid=check_cluster)
         self.reachability = Reachability(peers)
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
-        self.restarts = RestartDetection(peers, self._process_restart)
+        self.restarts = RestartDetection(
+            peers,
+            lambda peer: self.repair.server_restarted(peer),  # noqa: PLW0108 - it is made below
+        )
         self.instances = RegistryWriteNotes(
             self.table, self.renewals, self.reachability, self.restarts, ownership
         )
@@ -73,6 +75,7 @@ class EurekaRegistry:
         self.repair = Repair(peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership)
         self.reader = Reader(
             peers,
+            self.renewals,
             self.reachability,
             self.restarts,
             self.stacks,
@@ -298,9 +301,6 @@ class EurekaRegistry:
                 is_news = not self.table.has_instance(key)
                 self.table.store_read_instance(found)
                 self.table.notify_owners([found.owner] if is_news else ())
-
-    def _process_restart(self, peer: Peer) -> None:
-        self.repair.server_restarted(peer)
 
     def _after_reading(self, registered: int) -> None:
         """Notify the followers of a reading, and log once when this operator's share of the registry becomes

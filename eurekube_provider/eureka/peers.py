@@ -25,8 +25,7 @@ from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.peer_threads import PeerExecutor, is_executor_thread
+from eurekube_provider.eureka.fan_out import FanOut, PeerExecutor, is_executor_thread
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_copy_between_servers

@@ -152,14 +152,12 @@ class InstanceRecord:
             sent: UnansweredWrite | None = getattr(self, name)
             if sent is not None and not sent.may_still_arrive(now):
                 setattr(self, name, None)
-        if self.renewed_at_by_url is not None:
-            self.renewed_at_by_url = _drop_old_renewals(self.renewed_at_by_url, now)
-        if self.lacking_since_by_url is not None:
-            self.lacking_since_by_url = _drop_old_renewals(self.lacking_since_by_url, now)
-        if (
-            self.spreading is not None
-            and now - self.spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS
-        ):
+        for name in ("renewed_at_by_url", "lacking_since_by_url"):
+            at_by_url: dict[str, float] = getattr(self, name) or {}
+            young = {url: at for url, at in at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS}
+            setattr(self, name, young or None)
+        spreading = self.spreading
+        if spreading and now - spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS:
             self.spreading = None
         # For as long as a list shows it: what nobody renews may stand at a server that spares it.
         if (
@@ -194,11 +192,3 @@ _EXPIRING_FIELDS = (
     "spreading",
     "dropped",
 )
-
-
-def _drop_old_renewals(at_by_url: dict[str, float], now: float) -> dict[str, float] | None:
-    """Return the times of renewals that are younger than :data:`.windows.REMEMBER_RENEWAL_SECONDS`, by URL;
-    None for none.
-    """
-    young = {url: at for url, at in at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS}
-    return young or None

@@ -281,18 +281,9 @@ def has_accepted_renewal_lately(record: InstanceRecord, url: str, instance: Inst
     return at is not None and now - at < longest
 
 
-def has_proof_of_departure(record: InstanceRecord, now: float) -> bool:
-    """Return whether a server recently said that the instance was deregistered or evicted, which proves
-    that it left.
-    """
-    return record.left_at is not None and now - record.left_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
-
-
-def was_evicted_by_a_server(record: InstanceRecord, now: float) -> bool:
-    """Return whether one of several servers recently said that it evicted the instance, and so had held
-    it.
-    """
-    return record.evicted_at is not None and now - record.evicted_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
+def is_departure_proof(said_at: float | None, now: float) -> bool:
+    """Return whether a record's ``left_at``, or its ``evicted_at``, is so recent that it still counts."""
+    return said_at is not None and now - said_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
 
 
 def is_server_cut_off(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:

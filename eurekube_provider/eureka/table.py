@@ -336,19 +336,15 @@ class InstanceTable:
             }
             return {url: unseen for url, unseen in found.items() if unseen}
 
-    def note_departures(self, keys: Iterable[InstanceKey]) -> None:
-        """Note that a server says that these instances were deregistered or evicted, and not registered
-        again.
+    def note_departures(self, left: Iterable[InstanceKey], evicted: Iterable[InstanceKey] = ()) -> None:
+        """Note that a server says that instances were deregistered or evicted, and not registered again.
+
+        :param evicted: those that one of several servers evicted: others may have their renewals.
         """
-        for key in keys:
+        for key in left:
             with self._locked_record(key) as record:
                 record.left_at = self.clock()
-
-    def note_evictions(self, keys: Iterable[InstanceKey]) -> None:
-        """Note that one of several servers says that it evicted these instances: others may have their
-        renewals.
-        """
-        for key in keys:
+        for key in evicted:
             with self._locked_record(key) as record:
                 record.evicted_at = self.clock()
 
@@ -702,7 +698,7 @@ class InstanceTable:
         """Set a record's instance, None for none, and update all indexes."""
         before, record.instance = record.instance, instance
         self._keys_unlike_list.add(record.key)
-        counts_change = before is None or instance is None or not _are_counted_alike(before, instance)
+        counts_change = before is None or instance is None or _counted_by(before) != _counted_by(instance)
         if before is not None and counts_change:
             _remove_from_index(self._by_application, before.application, record.key)
             if before.owner:
@@ -744,15 +740,9 @@ class InstanceTable:
                 _add_to_counter(self._up_by_cluster, cluster, by)
 
 
-def _are_counted_alike(one: Instance, other: Instance) -> bool:
-    """Return whether all counts and indexes of keys are the same for two versions of one instance."""
-    return (
-        one.owner == other.owner
-        and one.status is other.status
-        and one.vip_address == other.vip_address
-        and one.secure_vip_address == other.secure_vip_address
-        and counts_for_brake(one) == counts_for_brake(other)
-    )
+def _counted_by(one: Instance) -> tuple[object, ...]:
+    """Return all by which an instance is counted, and found in the indexes of keys."""
+    return one.owner, one.status, one.vip_address, one.secure_vip_address, counts_for_brake(one)
 
 
 def _remove_from_index(index: dict[str, dict[InstanceKey, Instance]], name: str, key: InstanceKey) -> None:

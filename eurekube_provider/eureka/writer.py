@@ -485,10 +485,9 @@ class Writer:
         :param held: the servers' versions of the instance that have another status.
         :raises RegistryError: no server answers.
         """
-        self.notes.table.note_override_change(instance)
         if not all(one.is_overridden for one in held):  # clearing does nothing where there is no override
-            self.peers.ask_all_or_raise(lambda peer: peer.set_status(instance, status))
-        self.peers.ask_all_or_raise(lambda peer: peer.clear_status(instance, status))
+            self.set_status_everywhere(instance, status)
+        self.clear_status(instance, status)
 
     def clear_status_until_up(self, instance: Instance, status: Status) -> bool:
         """Clear ``status`` at every server that has it, so that the instance is UP there.

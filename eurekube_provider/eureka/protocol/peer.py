@@ -37,8 +37,7 @@ from eurekube_provider.eureka.protocol.codec import (
 )
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import error_for_response
-from eurekube_provider.eureka.protocol.instance_texts import TextPieces
-from eurekube_provider.eureka.protocol.list_reader import instances_from_pieces
+from eurekube_provider.eureka.protocol.instance_texts import TextPieces, instances_from_pieces
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER_CODE, RequestStats
 from eurekube_provider.eureka.protocol.server_status import StatusPage, status_from_xml
 from eurekube_provider.eureka.protocol.transport import (

@@ -21,6 +21,7 @@ from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peers import Peers, merge_lists
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
+from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.stacks import RenewedStackRegistrations
@@ -40,6 +41,7 @@ class Reader:
     def __init__(
         self,
         peers: Peers,
+        renewals: Renewals,
         reachability: Reachability,
         restarts: RestartDetection,
         stacks: RenewedStackRegistrations,
@@ -49,14 +51,13 @@ class Reader:
         was_read: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._peers, self._table, self._ownership = peers, peers.table, ownership
-        self._reachability, self._restarts = reachability, restarts
+        self._renewals, self._reachability, self._restarts = renewals, reachability, restarts
         self._stacks, self._repair = stacks, repair
         self._resync_seconds = resync_seconds
         self._was_read = was_read
         self._fetcher = RegistryFetcher(
             peers,
-            removals_seen=peers.table.note_departures,
-            evictions_seen=peers.table.note_evictions,
+            departures_seen=peers.table.note_departures,
             find_known=peers.table.get,
         )
         self._reads_everywhere = False
@@ -180,11 +181,11 @@ class Reader:
     def _share_listed_instances(self) -> None:
         """Have renewals hold the instances of the last list; not at once, since mirrors write now."""
         listed, self._to_share = self._to_share, Listing()
-        self._repair.hold_listed(listed)
+        self._renewals.hold_listed(listed)
 
     def check_between_reads(self) -> None:
         """Make the checks that need not wait for the next reading; none while another replica leads."""
-        if self._stacks.is_standing_by:
+        if self._renewals.is_standing_by:
             return
         self._restarts.detect_restarts()
         self.read_lists_of_missed_servers()

@@ -28,7 +28,7 @@ Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
@@ -86,9 +86,8 @@ class RegistryFetcher:
 
     An instance that is listed again unchanged stays the same object, so that lists share their memory.
 
-    :param removals_seen: called with the keys that a server says were deregistered, each time that it says
-        so; with several servers without those that one evicted: others may have their renewals.
-    :param evictions_seen: called with the keys that one of several servers says it evicted.
+    :param departures_seen: called with the keys that a server says were deregistered, each time that it says
+        so, and apart with those that one of several servers evicted: others may have their renewals.
     :param find_known: returns an instance as it was written, with which the listed one shares its id, address
         and URLs.
     """
@@ -97,8 +96,7 @@ class RegistryFetcher:
         self,
         peers: Peers,
         clock: Callable[[], float] = boot_clock_seconds,
-        removals_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
-        evictions_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
+        departures_seen: Callable[[Sequence[InstanceKey], Sequence[InstanceKey]], None] = lambda _, __: None,
         find_known: FindInstance = lambda _: None,
     ) -> None:
         self._peers = peers
@@ -111,7 +109,7 @@ class RegistryFetcher:
         self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -windows.FULL_LIST_INTERVAL_SECONDS
         self._wants_proofs = False
-        self.removals_seen, self.evictions_seen = removals_seen, evictions_seen
+        self.departures_seen = departures_seen
 
     def read(
         self,
@@ -149,7 +147,7 @@ class RegistryFetcher:
                 if not in_doubt:
                     self._begin_following(peer, started_ms, now, cursor)
                 elif self._wants_proofs:
-                    self._report_departures_beside_list(peer)
+                    self._read_delta_beside_list(peer, in_doubt=True)
         return self._held
 
     @property
@@ -213,17 +211,8 @@ class RegistryFetcher:
 
     def _begin_following(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
         """Read the first delta after a list; later deltas are compared with it."""
-        try:
-            found = peer.read_delta_if_changed(b"", self._parse_delta)
-        except RegistryError:
-            found = None  # the list was read, which is what counts
-        fingerprint, delta = found or (b"", None)
-        if delta is None:
-            self._pause_deltas(now)
-            return
-        # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self._report_departures(delta, [key for key in delta.departed_keys if key not in self._held.by_key])
-        if self._is_delta_too_large(delta):
+        fingerprint, delta = self._read_delta_beside_list(peer, in_doubt=False)
+        if delta is None or self._is_delta_too_large(delta):
             self._pause_deltas(now)
             return
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
@@ -239,19 +228,20 @@ class RegistryFetcher:
             changed_at=before.changed_at if before is not None and is_same else now,
         )
 
-    def _report_departures_beside_list(self, peer: Peer) -> None:
-        """Report the instances that left lately, though no delta is followed; evictions separately, since
-        other servers may have the renewals.
+    def _read_delta_beside_list(self, peer: Peer, *, in_doubt: bool) -> tuple[bytes, Delta | None]:
+        """Read a delta right after the list, and report who left in the last minutes, while nobody asked
+        here: that is as provable as who leaves from now on.
+
+        :returns: its fingerprint and the delta, None for one that cannot be read: the list is what counts.
         """
         try:
-            found = peer.read_delta_if_changed(b"", self._parse_delta)
+            fingerprint, delta = peer.read_delta_if_changed(b"", self._parse_delta) or (b"", None)
         except RegistryError:
-            return  # the list was read, which is what counts
-        delta = found[1] if found is not None else None
+            return b"", None
         if delta is not None:
             gone = [key for key in delta.departed_keys if key not in self._held.by_key]
-            self.removals_seen([key for key in gone if key not in delta.evicted_keys])
-            self.evictions_seen([key for key in gone if key in delta.evicted_keys])
+            self._report_departures(delta, gone, in_doubt=in_doubt)
+        return fingerprint, delta
 
     def _apply_next_delta(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Update the held registry by the delta; return False if only the list can tell.
@@ -306,13 +296,16 @@ class RegistryFetcher:
         """
         return delta.change_count > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 
-    def _report_departures(self, delta: Delta, keys: Sequence[InstanceKey]) -> None:
-        """Report which of these keys left every server, as far as this one knows, and which this server
-        alone evicted.
+    def _report_departures(
+        self, delta: Delta, keys: Sequence[InstanceKey], *, in_doubt: bool = False
+    ) -> None:
+        """Report which keys left every server, as far as this one knows, and which it alone evicted: in
+        doubt, several may be behind its URL.
         """
-        here_alone = delta.evicted_keys if len(self._peers.peers) > 1 else frozenset()
-        self.removals_seen([key for key in keys if key not in here_alone])
-        self.evictions_seen([key for key in keys if key in here_alone])
+        here_alone = delta.evicted_keys if in_doubt or len(self._peers.peers) > 1 else frozenset()
+        self.departures_seen(
+            [key for key in keys if key not in here_alone], [key for key in keys if key in here_alone]
+        )
 
     def _pause_deltas(self, now: float) -> None:
         self._rests_until = now + windows.FULL_LIST_INTERVAL_SECONDS

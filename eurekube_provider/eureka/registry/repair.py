@@ -482,10 +482,6 @@ class Repair:
                 self.stop_renewing_taken_over([now])
             self._table.notify_affected_owners([before] if now is None else [before, now])
 
-    def hold_listed(self, listed: Iterable[Instance]) -> None:
-        """See :meth:`.renewals.Renewals.hold_listed`."""
-        self._renewals.hold_listed(listed)
-
     def stop_renewing_taken_over(self, instances: Iterable[Instance]) -> None:
         """Stop renewing instances that another owner has taken over, so that they can lapse."""
         for instance in instances:
@@ -517,7 +513,9 @@ class Repair:
         """
         vanished = list(dict.fromkeys(keys))
         now = self._table.clock()
-        gone = {key for key in vanished if rules.has_proof_of_departure(self._table.copy_record(key), now)}
+        gone = {
+            key for key in vanished if rules.is_departure_proof(self._table.copy_record(key).left_at, now)
+        }
         asked = [
             key for key in vanished if key not in gone and not any(map(describe_unaddressable_name, key))
         ]
@@ -534,7 +532,8 @@ class Repair:
             verdict = rules.judge_unlisted_instance(servers, have_servers_warmed_up=have_servers_warmed_up)
             if verdict is InstanceVerdict.GONE:
                 gone.add(key)
-                if not rules.was_evicted_by_a_server(self._table.copy_record(key), now):
+                # A server that evicted it had held it.
+                if not rules.is_departure_proof(self._table.copy_record(key).evicted_at, now):
                     absent.add(key)
             elif servers.newest is not None:
                 registered.append(servers.newest)

@@ -29,9 +29,6 @@ BALANCER_PROBE_CONNECTIONS = 6
 connections reach the same one once in 32 times.
 """
 
-AnsweringUrls = frozenset[str]
-"""The URLs at which a server answered."""
-
 _UPTIME_PATTERN = re.compile(r"(\d+) days? (\d+):(\d+)")
 
 
@@ -153,7 +150,7 @@ class RestartDetection:
 
     def detect_restarts(
         self, grace_seconds: float | None = None, *, ends_connections: bool = False
-    ) -> AnsweringUrls:
+    ) -> frozenset[str]:
         """Ask at each URL for how long the server has run, and note restarts. Raises nothing.
 
         :param ends_connections: True to close each connection after the answer: a balancer may send the next
@@ -201,12 +198,12 @@ class RestartDetection:
                 break
             self.detect_restarts(ends_connections=True)
 
-    def detect_restarts_of_all(self) -> AnsweringUrls:
+    def detect_restarts_of_all(self) -> frozenset[str]:
         """Repeat :meth:`detect_restarts` so often that a balancer has reached each server, or until a restart
         is found.
         """
         servers = self.most_servers_at_one_url
-        answered: AnsweringUrls = frozenset()
+        answered = frozenset[str]()
         for _ in range(servers + 1 if servers > 1 else 1):
             if self.may_have_lost_memory:
                 break

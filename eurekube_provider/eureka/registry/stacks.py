@@ -60,11 +60,6 @@ class RenewedStackRegistrations:
         with self._lock:
             self._suggested = {}
 
-    @property
-    def is_standing_by(self) -> bool:
-        """True if another replica renews."""
-        return self._renewals.is_standing_by
-
     def process_list(self, listed: Iterable[Instance]) -> None:
         """Process a list of the whole registry; :meth:`renew_suggested_by_list` reads the registrations that
         are new here.
