@@ -157,9 +157,7 @@ class EurekaRegistry:
         return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) == uid or not is_of_other(one)]
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
-        """Return all known instances, see
-        :meth:`~eurekube_provider.core.mirror_source.MirrorSource.instances_by_application`.
-        """
+        """Return all known instances, see :meth:`.MirrorSource.instances_by_application`."""
         return self.table.instances_by_application()
 
     def get(self, key: InstanceKey) -> Instance | None:
@@ -272,9 +270,7 @@ class EurekaRegistry:
         self.reader.read_as_new_leader(may_follow_another_leader=self._may_follow_another_leader())
 
     def stand_by(self) -> None:
-        """Stop all renewals, since another replica renews, and wait for one that is under way. Reading
-        goes on.
-        """
+        """Stop all renewals, since another replica renews, and wait for those under way; reading goes on."""
         self.renewals.stand_by()
         self.table.stand_by()
         self.reader.stand_by()
@@ -303,9 +299,7 @@ class EurekaRegistry:
                 self.table.notify_owners([found.owner] if is_news else ())
 
     def _after_reading(self, registered: int) -> None:
-        """Notify the followers of a reading, and log once when this operator's share of the registry becomes
-        a danger.
-        """
+        """Notify the followers of a reading; log once when this operator's share becomes a danger."""
         self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning_sentence
         self._servers_per_renewal = len(self.peers.peers) if self.peers.uses_batches(count) else 1

@@ -28,16 +28,12 @@ _thread_flags = threading.local()
 
 
 def is_executor_thread() -> bool:
-    """Return whether the calling thread is one of an executor's: it must not wait for other work of an
-    executor.
-    """
+    """Return whether an executor runs the calling thread, which must not wait for others of its work."""
     return getattr(_thread_flags, "yes", False)
 
 
 class PeerExecutor:
-    """An executor for one server that does work in the order of submission; it starts threads when they
-    are needed.
-    """
+    """An executor for one server: work in the order of submission, on threads started when needed."""
 
     def __init__(self, name: str, most: int = MOST_THREADS_PER_SERVER) -> None:
         self._name, self._most = name, most
@@ -47,9 +43,7 @@ class PeerExecutor:
         self._closed = False
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """Queue ``work``, a function that must not raise; return False, and queue nothing, after
-        :meth:`close`.
-        """
+        """Queue ``work``, which must not raise; return False, and queue nothing, after :meth:`close`."""
         with self._changed:
             if self._closed:
                 return False

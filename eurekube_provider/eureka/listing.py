@@ -79,9 +79,7 @@ class Listing(Collection[Instance]):
         return found
 
     def keys_changed_since(self, mark: ListingMark | None) -> Collection[InstanceKey] | None:
-        """Return the keys under which another object is listed than in the listing with this mark; None where
-        it is not known which.
-        """
+        """Return the keys with another object than the listing with this mark has; None if unknown."""
         if mark is self.mark:
             return ()
         return self._changed_keys if mark is not None and mark is self._mark_before else None

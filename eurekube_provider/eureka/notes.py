@@ -56,9 +56,7 @@ class WriteNotes:
         self.table.store_written_and_return_previous(instance)
 
     def note_removal_begins(self, instance: Instance) -> None:
-        """Note that ``instance`` is about to be removed: when this returns, no renewal is under way or may
-        start.
-        """
+        """Note that ``instance`` is about to be removed; on return no renewal is under way or may start."""
 
     def note_found_under_other_owner(self, instance: Instance) -> None:
         """Note that an uncached read found ``instance`` under another owner."""
@@ -73,9 +71,7 @@ class WriteNotes:
         self.table.store_removal_and_plan_checks(instance)
 
     def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
-        """Return whether another cluster with this cluster's name registered the instance, whatever its
-        owner.
-        """
+        """Return whether another cluster with this cluster's name registered the instance."""
         return False
 
     def is_superseded_version(self, older: Instance, newer: Instance) -> bool:  # noqa: ARG002 - a registry knows
@@ -86,9 +82,7 @@ class WriteNotes:
 
     @property
     def most_servers_at_one_url(self) -> int:
-        """The number of servers that may answer at one URL: a run does not know it, and assumes more than
-        one.
-        """
+        """The most servers that may answer at one URL: a run does not know it, and assumes several."""
         return 2
 
     def has_instances(self, owner: str) -> bool:
@@ -96,9 +90,7 @@ class WriteNotes:
         return self.table.count_instances(owner) > 0
 
     def is_key_unused(self, key: InstanceKey) -> bool:  # noqa: ARG002 - who reads no list knows of none
-        """Return whether a key has no instance, and had none lately; False also where the knowledge is
-        old.
-        """
+        """Return whether a key has no instance, and had none lately; False where that is not certain."""
         return False
 
     def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
@@ -108,9 +100,7 @@ class WriteNotes:
         return None
 
     def adapt_to_registered(self, want: Instance, have: Instance | None) -> Instance:
-        """Return the wanted instance adapted to the one that is registered, which may differ from the one
-        planned for.
-        """
+        """Return the wanted instance adapted to the registered one, which may not be the planned one."""
         return rules.adapt_to_registered(want, have, self.table.lost_override(want.key))
 
     def require_ownership(self, have: Instance | None, order: ChangeOrder) -> None:
@@ -163,9 +153,7 @@ def timestamp_ms_giving_way(age_seconds: float = windows.LONGEST_LIST_LAG_SECOND
 
 
 def next_timestamp_ms(have: Instance | None) -> int:
-    """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one, whatever this
-    machine's clock says.
-    """
+    """Return a ``lastDirtyTimestamp`` in ms that is newer than the stored one, whatever the clock says."""
     return rules.newer_timestamp_ms(have, unix_now_ms())
 
 

@@ -130,9 +130,7 @@ def read_listed_instances(peers: Peers, listed: Sequence[Instance]) -> NamedInst
 
 
 def can_be_named_in_url(instance: Instance) -> bool:
-    """Return whether a request can name the instance: a server may let an id register that it refuses in
-    every URL.
-    """
+    """Return whether a request can name it: a server may let an id register that no URL can contain."""
     return not any(map(describe_unaddressable_name, instance.key))
 
 

@@ -93,18 +93,14 @@ def has_unanswered_out_of_service(record: InstanceRecord, now: float) -> bool:
 def looks_manual_soon_after_ours(
     record: InstanceRecord, found: Instance, now: float, within_seconds: float
 ) -> bool:
-    """Return whether an OUT_OF_SERVICE looks set by a person, but this process set or cleared one within
-    these seconds before.
-    """
+    """Return whether an OUT_OF_SERVICE looks a person's, but this process changed one shortly before."""
     if record.override_changed_at is None or not looks_set_by_a_person(found):
         return False
     return now - record.override_changed_at < within_seconds
 
 
 def looks_set_by_a_person(found: Instance) -> bool:
-    """Return whether an instance is OUT_OF_SERVICE by an override without Eurekube's mark of leaving, as
-    if a person had set it.
-    """
+    """Return whether an OUT_OF_SERVICE is an override without Eurekube's mark, as a person sets it."""
     return found.overridden_status is Status.OUT_OF_SERVICE and not found.is_leaving
 
 
@@ -232,9 +228,7 @@ def adapt_to_registered(want: Instance, have: Instance | None, lost_override: St
 
 
 def apply_override(sent: Instance) -> Instance:
-    """Return ``sent`` as a server holds it: an override hides the status, unless the instance registers as
-    not UP.
-    """
+    """Return ``sent`` as a server holds it: an override hides the status, unless it is not UP."""
     if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):
         return sent
     return replace(sent, status=sent.overridden_status)
@@ -252,9 +246,7 @@ def is_same_registration(held: Instance, removed: Instance) -> bool:
 
 
 def is_same_version(one: Instance, other: Instance) -> bool:
-    """Return whether two instances have the same timestamp, statuses and contents, apart from the fields that
-    the server computes.
-    """
+    """Return whether timestamp, statuses and contents are the same, but for what the server computes."""
     return (
         one.last_dirty_timestamp_ms == other.last_dirty_timestamp_ms
         and one.status is other.status
@@ -287,9 +279,7 @@ def is_departure_proof(said_at: float | None, now: float) -> bool:
 
 
 def is_server_cut_off(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server has lacked a syncer's instance for so long that no other server will tell
-    it.
-    """
+    """Return whether a server has lacked a syncer's instance so long that no other will tell it."""
     since = (record.lacking_since_by_url or {}).get(url)
     return (
         since is not None and now - since >= windows.CUT_OFF_AFTER_SECONDS and not is_owned_by_stack(instance)
@@ -450,9 +440,7 @@ class Ownership:
     checks_cluster_uid: bool = False
 
     def is_renewed_by_this_operator(self, instance: Instance) -> bool:
-        """Return whether the instance belongs to a syncer of this cluster, or to a stack that asks this
-        operator to renew it.
-        """
+        """Return whether a syncer of this cluster, or a stack that asks this operator, owns it."""
         return self.is_owned_by_syncer_of_this_cluster(instance) or self.is_renewed_for_stack(instance)
 
     def is_owned_by_syncer_of_this_cluster(self, instance: Instance) -> bool:
@@ -704,9 +692,7 @@ def may_have_been_evicted(held_by_url: Mapping[str, Instance | None], now_second
 
 
 def does_list_suggest_renewal(record: InstanceRecord, listed: Instance, now: float) -> bool:
-    """Return whether a list suggests to renew a registration: a removed one only once the list cannot be
-    too old.
-    """
+    """Return whether to renew what a list shows: a removed one only once the list cannot be too old."""
     dropped = record.dropped
     is_news = dropped is None or is_registered_again(dropped, listed)
     return is_news or (dropped is not None and now - dropped.asked_at > windows.LIST_LAG_SECONDS)

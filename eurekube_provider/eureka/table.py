@@ -76,9 +76,7 @@ class InstanceTable:
                 self.listener.instances_of_owner_changed(owner)
 
     def notify_affected_owners(self, instances: Collection[Instance]) -> None:
-        """Notify the owners of these instances, and owners in an application in which one of them
-        registered itself.
-        """
+        """Notify the owners of these instances, and those beside one that registered itself."""
         self.notify_owners({one.owner for one in instances} | self._owners_beside_self_registered(instances))
 
     def _owners_beside_self_registered(self, instances: Iterable[Instance]) -> set[str | None]:
@@ -263,9 +261,7 @@ class InstanceTable:
                 record.renewed_at_by_url = {**(record.renewed_at_by_url or {}), url: self.clock()}
 
     def has_accepted_renewal_lately(self, url: str, instance: Instance) -> bool:
-        """Return whether a server accepted a renewal of the instance so recently that it cannot have
-        evicted it since.
-        """
+        """See :func:`.rules.has_accepted_renewal_lately`."""
         with self._lock:
             record = self._records.get(instance.key)
             return record is not None and rules.has_accepted_renewal_lately(
@@ -349,9 +345,7 @@ class InstanceTable:
                 record.evicted_at = self.clock()
 
     def forget_departures_of_registered(self) -> None:
-        """Forget, for instances that are registered again, that they left and that servers were asked for
-        them.
-        """
+        """Forget of registered instances that they left, and that servers were asked for them."""
         with self._lock:
             for record in self._expiring.values():
                 if record.instance is not None:
@@ -438,9 +432,7 @@ class InstanceTable:
         ]
 
     def believe_next_list(self) -> None:
-        """Believe the next list: somebody else may have changed anything since this process wrote or read
-        it.
-        """
+        """Believe the next list: somebody else may have changed anything since the last write or read."""
         with self._lock:
             for record in self._records.values():
                 record.is_confirmed, record.confirmed_at = False, None
@@ -491,9 +483,7 @@ class InstanceTable:
             return list(self._by_application.get(name.upper(), {}).values())
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
-        """Return all instances by application; while nothing changes in an application, its instances are
-        the same object.
-        """
+        """Return all instances by application, as the same object while nothing changes in one."""
         with self._lock:
             for name in self._by_application.keys() - self._snapshots_by_application.keys():
                 self._snapshots_by_application[name] = tuple(self._by_application[name].values())
@@ -524,9 +514,7 @@ class InstanceTable:
             return len(self._by_owner.get(owner, ()))
 
     def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
-        them.
-        """
+        """Return how many instances of an owner, or a cluster's syncers, are UP by the brake's count."""
         with self._lock:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
@@ -603,9 +591,7 @@ class InstanceTable:
             self._mark_expiring(record)
 
     def _get_or_create_record(self, key: InstanceKey) -> InstanceRecord:
-        """Return the record of a key, made if there is none; the lock must be held, here and in the
-        methods below.
-        """
+        """Return the record of a key, perhaps a new one; the lock must be held, here and below."""
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = InstanceRecord(key)
@@ -679,9 +665,7 @@ class InstanceTable:
             self._records.pop(record.key, None)
 
     def _mark_expiring(self, record: InstanceRecord) -> None:
-        """Note that a record has entries that expire; now and then forget expired entries, since that
-        visits all such records.
-        """
+        """Note that a record has entries that expire; now and then, forget all expired ones."""
         self._expiring[record.key] = record
         if len(self._expiring) >= self._purge_from:  # no list comes that would do it
             self._purge_expired(self.clock())
@@ -713,9 +697,7 @@ class InstanceTable:
         self._snapshots_by_application.pop(record.key[0], None)
 
     def _remove_instance(self, record: InstanceRecord, *, may_be_forgotten: bool = False) -> None:
-        """Remove a record's instance; if servers forgot it, keep a person's override, but none of
-        Eurekube's.
-        """
+        """Remove a record's instance; if servers forgot it, keep a person's override, but not Eurekube's."""
         instance = record.instance
         if may_be_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
             record.lost_overridden_instance = instance

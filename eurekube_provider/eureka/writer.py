@@ -236,9 +236,7 @@ class Writer:
         return have
 
     def _register_new(self, order: ChangeOrder) -> None:
-        """Register an instance whose id was never seen, so that it gives way to one that is there after
-        all.
-        """
+        """Register what was never seen, so that it gives way to an instance that is there after all."""
         if len(self.peers.peers) > 1:
             # Lists of several servers are read from one, and may never agree: what only another one holds
             # may be of any age.
@@ -343,9 +341,7 @@ class Writer:
                 raise error
 
     def register_over(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
-        """Register ``want`` over ``have``, see :func:`.rules.registration_to_send`; return the instance as it
-        is registered then.
-        """
+        """Register ``want`` over ``have``, see :func:`.rules.registration_to_send`; return the result."""
         sent = rules.registration_to_send(want, have, known, now_ms=unix_now_ms())
         if sent is None:
             return replace(have or want, unknown_fields=EMPTY_MAPPING)
@@ -397,9 +393,7 @@ class Writer:
     def _extended_to_remember_unanswered(
         self, sent: Instance, ask: Callable[[Peer], _T]
     ) -> Callable[[Peer], _T]:
-        """Return ``ask`` extended to note a write that gets no answer: a frozen server may carry it out
-        later.
-        """
+        """Return ``ask`` that also notes an unanswered write: a frozen server may carry it out later."""
 
         def ask_and_remember(peer: Peer) -> _T:
             try:
@@ -512,9 +506,7 @@ class Writer:
         )
 
     def _enforce_status(self, change: Change) -> None:
-        """Set a status over another one, between the writes of the marks that tell an enforced status from a
-        person's.
-        """
+        """Set a status, between the writes of the marks that tell an enforced one from a person's."""
         want, sent = change.instance, change.actual or change.instance
         held = self._set_enforced_status(want, sent)
         if held is not None:

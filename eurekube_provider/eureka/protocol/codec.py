@@ -244,9 +244,7 @@ def instances_from_json(document: JsonObject) -> list[Instance]:
 
 
 def _parse_list_entry(entry: Any, application: str, number: int) -> Instance:
-    """Read an entry of a list; an entry without an id gets one from its position, so that every entry has
-    its own.
-    """
+    """Read an entry of a list; one without an id gets an id of its own, from its position."""
     if isinstance(entry, dict) and instance_id_of(entry):
         return instance_from_json(entry, application)
     problem = "it has no id" if isinstance(entry, dict) else "it is no instance"
@@ -328,9 +326,7 @@ def _lease_from_json(value: Any, problems: list[str]) -> EurekaLease:
 
 
 def _metadata_from_json(value: Any) -> Mapping[str, str]:
-    """Return metadata as strings; servers send an empty map as ``{"@class":
-    "java.util.Collections$EmptyMap"}``.
-    """
+    """Return metadata as strings, without the ``@class`` that servers send in an empty map."""
     if not isinstance(value, dict):
         return EMPTY_MAPPING
     return _shared_metadata(
@@ -340,9 +336,7 @@ def _metadata_from_json(value: Any) -> Mapping[str, str]:
 
 @lru_cache(maxsize=MAX_SHARED_VALUES)
 def _shared_metadata(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """Return one map for all equal metadata: the pods of a Service have the same, and sharing takes a
-    tenth of the memory.
-    """
+    """Return one map for all equal metadata, as the pods of a Service have: a tenth of the memory."""
     return (
         MappingProxyType({intern_text(key): intern_text(item) for key, item in items})
         if items

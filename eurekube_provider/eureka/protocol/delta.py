@@ -99,9 +99,7 @@ class Delta:
         return frozenset(evicted)
 
     def changes_since(self, before: Delta) -> dict[InstanceKey, Instance | None]:
-        """Return the changes without those of parts that were in the delta before: whoever applied that one
-        has applied them.
-        """
+        """Return the changes without those of parts that the delta before has, which were applied with it."""
         if not (self._has_each_key_once and before._has_each_key_once):
             return self.changes  # what another part says of a key may count by now
         applied = set(map(id, before.parts))

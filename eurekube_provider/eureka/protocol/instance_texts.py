@@ -66,9 +66,7 @@ def split_at_applications(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def complete_application_text(text: bytes) -> bytes:
-    """Return the JSON of a list or a delta with one application, given its text by
-    :func:`split_at_applications`.
-    """
+    """Return the JSON of a list or delta of one application from :func:`split_at_applications`."""
     return b'{"applications":{' + _FIRST_APPLICATION_START + text + _APPLICATIONS_END
 
 

@@ -88,9 +88,7 @@ class Peer:
         self._transport.close()
 
     def with_timeout(self, timeout_seconds: float) -> Self:
-        """Return a client of this server, over the same connections, that waits no longer than this for an
-        answer.
-        """
+        """Return a client with the same connections that waits no longer than this for an answer."""
         quick = copy.copy(self)
         quick.timeout_seconds = timeout_seconds
         return quick
@@ -160,9 +158,7 @@ class Peer:
         return self._request_finds_instance(method, path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Read one instance as the server holds it now, past its caches; None where the server does not
-        hold it.
-        """
+        """Read one instance as the server holds it now, past its caches; None where it holds none."""
         return self._read_instance(
             _instance_path(application, instance_id), f"read {application} {instance_id}"
         )
@@ -211,9 +207,7 @@ class Peer:
     def fetch_unparsed_list_if_changed(
         self, fingerprint: bytes, find_known: FindInstance = lambda _: None
     ) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """List all instances as :meth:`list_if_changed` does, but return a function that parses the
-        answer.
-        """
+        """List as :meth:`list_if_changed` does, but return a function that parses the answer."""
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None
@@ -355,9 +349,7 @@ class Peer:
         return error.kind(f"{what}: {reason}", url=self.url)
 
     def read_front_page(self) -> FrontPage | None:
-        """Return the renewal figures of the server's front page; None where it cannot be read. Raises
-        nothing.
-        """
+        """Return the renewal figures of the front page; None if it cannot be read. Raises nothing."""
         base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
         try:
             response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})

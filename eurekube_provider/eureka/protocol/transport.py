@@ -145,9 +145,7 @@ class EurekaResponse:
             raise ValueError(f"not gzip ({error})") from None
 
     def text(self, most_bytes: int | None = None) -> str:
-        """Return the body as text for a person or a lenient parser; empty where it cannot be decompressed, or
-        is larger than ``most_bytes``.
-        """
+        """Return the body as text; empty where it cannot be decompressed, or is larger than the bound."""
         try:
             return self.body(most_bytes).decode(errors="replace")
         except (ValueError, ResponseTooLarge):

@@ -323,9 +323,7 @@ class HeartbeatSender:
         return is_news
 
     def _process_refusal(self, entries: list[RenewedInstance], error: RegistryError) -> None:
-        """Note that the server refused these instances: their renewals are not repeated before their next
-        turn.
-        """
+        """Note that the server refused instances, whose renewals wait for their next turn."""
         state = self._state
         with state.lock:
             self._note_answer_and_check_recovery(len(entries))

@@ -95,9 +95,7 @@ class RegistryWriteNotes(WriteNotes):
         return self._restarts.most_servers_at_one_url
 
     def is_key_unused(self, key: InstanceKey) -> bool:
-        """Return whether a key has no instance, and had none lately; False also where the knowledge is
-        old.
-        """
+        """Return whether a key has no instance, and had none lately; False where that is not certain."""
         if not self._reachability.knows_all_instances or self._restarts.may_have_lost_memory:
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_key_unused(key)

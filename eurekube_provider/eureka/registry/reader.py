@@ -113,9 +113,7 @@ class Reader:
 
     @property
     def is_early_read_due(self) -> bool:
-        """True if a reading is due before its time: of other servers, or of the first list that shows
-        every write.
-        """
+        """True if a reading of other servers, or of the first list that shows every write, is due."""
         return self._reads_everywhere or self._reachability.would_list_end_takeover(time.monotonic())
 
     @property
@@ -357,9 +355,7 @@ class Reader:
             self._table.listener.condition_changed()
 
     def _log_other_cluster_of_same_name(self, news: Iterable[Instance]) -> None:
-        """Log once that another cluster uses this cluster's name, if it had registered nothing when this
-        process started.
-        """
+        """Log once that another cluster uses this cluster's name, if it began to after the start."""
         theirs = next(filter(self._ownership.is_of_other_cluster_of_same_name, news), None)
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True

@@ -305,9 +305,7 @@ class Repair:
     # What a renewal finds missing, or otherwise than it was registered.
 
     def instances_missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """Copy instances that a server lacks to it; if all servers lack them, notify the owners, and
-        restore those of stacks.
-        """
+        """Copy to a server what it lacks; of what all lack, notify the owners, and restore stacks'."""
         lost = instances
         if peer is not None:
             removed = self._stack_keys_removed_at(peer, instances)
@@ -421,9 +419,7 @@ class Repair:
         self._restarts.detect_restarts()
 
     def _stack_keys_removed_at(self, peer: Peer, instances: Sequence[Instance]) -> set[InstanceKey]:
-        """Return the stacks' registrations that were removed at a server, and must not be copied back from
-        the others.
-        """
+        """Return the stacks' registrations removed at a server, which must not be copied back to it."""
         held_lately = [one.key for one in instances if self._table.has_accepted_renewal_lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.detect_restarts():
             return set()
@@ -437,9 +433,7 @@ class Repair:
         return {key for key, found in held.items() if found is None}
 
     def _copy_missing_and_return_lost(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
-        """Register on ``peer`` the instances that other servers hold; return those that none of them
-        holds.
-        """
+        """Register on ``peer`` the instances that other servers hold; return those that none holds."""
         found: dict[InstanceKey, Instance] = {}
         for other in self._peers.peers_in_order():
             left = [instance for instance in instances if instance.key not in found]

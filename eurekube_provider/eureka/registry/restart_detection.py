@@ -199,9 +199,7 @@ class RestartDetection:
             self.detect_restarts(ends_connections=True)
 
     def detect_restarts_of_all(self) -> frozenset[str]:
-        """Repeat :meth:`detect_restarts` so often that a balancer has reached each server, or until a restart
-        is found.
-        """
+        """Detect restarts until a balancer has reached each server, or until one is found."""
         servers = self.most_servers_at_one_url
         answered = frozenset[str]()
         for _ in range(servers + 1 if servers > 1 else 1):

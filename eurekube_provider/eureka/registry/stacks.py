@@ -118,9 +118,7 @@ class RenewedStackRegistrations:
                 return
 
     def _renew_existing(self, listed: Sequence[Instance]) -> None:
-        """Read the listed registrations, and renew the existing ones; one that a server refuses to show
-        does not stop the others.
-        """
+        """Read the listed registrations, and renew the existing ones, whichever a server refuses to show."""
         refused: RefusalByKey = {}
         reads = self._read_everywhere([one.key for one in listed], refused)
         for one in listed:
@@ -166,9 +164,7 @@ class RenewedStackRegistrations:
             self._table.store_dropped_registration(ours or listed)
 
     def restore_or_drop(self, instance: Instance) -> None:
-        """Restore a registration that a renewal missed if a server forgot it; stop renewing it if somebody
-        removed it.
-        """
+        """Restore a registration that a server forgot; stop renewing one that somebody removed."""
         self._renewals.remove(instance.key)
         self._table.store_confirmed_absence(instance.key)
         try:
@@ -299,8 +295,6 @@ def _log_fields(instance: Instance) -> dict[str, str]:
 
 
 def _lapses_at(listed: Instance) -> float:
-    """Return the Unix time at which a server may evict the instance if nobody renews it; 0 where the list
-    does not say.
-    """
+    """Return the Unix time at which an instance without renewals may be evicted; 0 where unknown."""
     ends = listed.lease_ends_ms
     return 0.0 if ends is None else ends / 1000 + listed.lease.duration_seconds
