@@ -55,8 +55,7 @@ class AvoidedPeers:
             )
 
     def silent_since(self, url: str) -> float:
-        """Return the time since which a server has been silent; now for one that is not. Seconds of
-        time.monotonic.
+        """Return the time.monotonic since which a server has been silent; now for one that is not.
 
         Only failed requests that follow each other soon count as one silence: between two distant ones the
         server may have answered others.
@@ -70,8 +69,7 @@ class AvoidedPeers:
         """Return, by server that was silent for a while, the time until which its callers may not have come
         back. Seconds of time.monotonic.
 
-        While a server hangs, Spring's client doubles its interval: it comes back later by as long as the
-        server was silent.
+        While a server hangs, Spring's client doubles its interval: it comes back that much later.
         """
         with self._lock:
             now = time.monotonic()

@@ -1,6 +1,4 @@
-"""One Eureka cluster behind the interface that every registry has; this module builds its parts and
-connects them.
-"""
+"""One Eureka cluster behind the interface that every registry has: its parts, made and connected."""
 
 from __future__ import annotations
 
@@ -39,12 +37,13 @@ MOST_PARALLEL_CHANGES = 8
 
 
 class EurekaRegistry:
-    """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
+    """One Eureka cluster as this operator sees it.
+
+    A :class:`~eurekube_provider.core.registry.Registry`, whose docstrings hold for what has none here.
 
     :param check_cluster: True if the first read looks for another cluster with this cluster's name; if it
         finds one, all work ends, see :class:`~eurekube_provider.core.registry.Misconfigured`.
-    :param may_follow_another_leader: returns True if another replica may have led a moment before this one
-        begins to lead.
+    :param may_follow_another_leader: returns True if another replica may have led a moment ago.
     :param renewal_interval_seconds: the longest time between two renewals of one instance.
     """
 
@@ -129,7 +128,6 @@ class EurekaRegistry:
         self.reader.start()
 
     def stop(self) -> None:
-        """End all reads, renewals and changes; no instance is removed."""
         self.reader.stop()
         self.repair.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -137,18 +135,15 @@ class EurekaRegistry:
         self.peers.close()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the threads that read, renew and repair."""
         return [*self.reader.liveness(), *self.renewals.liveness(), *self.repair.liveness()]
 
     def condition(self) -> RegistryCondition:
-        """Return whether the registry was read, and whether it answers."""
         return self.reachability.condition()
 
     def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all.
 
-        With an owner or an application, instances that another cluster of this cluster's name registered are
-        left out.
+        With an owner or an application, instances of another cluster of this cluster's name are left out.
         """
         there = self.table.known_instances(owner, application)
         if not (owner or application):
@@ -161,19 +156,15 @@ class EurekaRegistry:
         return self.table.instances_by_application()
 
     def get(self, key: InstanceKey) -> Instance | None:
-        """Return one instance as far as it is known; None for an unknown one."""
         return self.table.get(key)
 
     def owners(self, *, lookup_name: str = "") -> set[str]:
-        """Return the owners of instances, or only of those that callers find by this name."""
         return set(self.table.owners_found_under_name(lookup_name)) if lookup_name else self.table.owners()
 
     def cluster_names(self) -> set[str]:
-        """Return the names of the clusters whose syncers have instances."""
         return self.table.cluster_names()
 
     def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return self.table.count_up_instances(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
@@ -181,10 +172,6 @@ class EurekaRegistry:
         return self._plans.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
-        """Read instances from each server that answers, past all caches.
-
-        :raises RegistryError: no server answers.
-        """
         wanted = list(keys)
         refused: RefusalByKey = {}  # one that is refused for good keeps no other one unread
         answers, failures = self.peers.ask_all_or_raise(
@@ -200,22 +187,18 @@ class EurekaRegistry:
         )
 
     def keep_registered(self, *instances: Instance) -> None:
-        """Renew registered instances from now on."""
-        for one in self.renewals.find_not_renewed(instances):
-            if not self._ownership.is_of_other_cluster_of_same_name(one):
+        for one in instances:
+            if one.key not in self.renewals and not self._ownership.is_of_other_cluster_of_same_name(one):
                 self.renewals.add(one, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Stop renewing an instance, so that Eureka forgets it."""
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
 
     def instances_lost_by_registry(self, owner: str) -> list[Instance]:
-        """Return the instances of an owner that Eureka lost when its servers restarted."""
         return self.table.instances_lost_by_registry(owner)
 
     def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
-        """Stop tracking an owner's instances that Eureka forgot."""
         self.table.stop_tracking_lost_instances(owner, wanted)
 
     def call_after_reads(self, was_read: Callable[[], None]) -> None:
@@ -260,8 +243,7 @@ class EurekaRegistry:
         )
 
     def start_leading(self, expected: int) -> None:
-        """Begin to renew the instances in one server's list, which is the list that every client gets; see
-        :mod:`.reader`.
+        """Begin to renew the instances in the list of one server that every client gets; see :mod:`.reader`.
 
         Instances that only other servers hold are looked for soon after.
         """
@@ -270,7 +252,6 @@ class EurekaRegistry:
         self.reader.read_as_new_leader(may_follow_another_leader=self._may_follow_another_leader())
 
     def stand_by(self) -> None:
-        """Stop all renewals, since another replica renews, and wait for those under way; reading goes on."""
         self.renewals.stand_by()
         self.table.stand_by()
         self.reader.stand_by()

@@ -87,8 +87,7 @@ class PeerExecutor:
 
 
 def seconds_to_wait(answer_seconds: Collection[float], grace_seconds: float) -> float | None:
-    """Return how many seconds after the question to stop waiting for the other servers; None while no
-    server has answered.
+    """Return how many seconds after the question to stop waiting; None while no server has answered.
 
     :param answer_seconds: the seconds that each server took that has answered.
     """

@@ -27,9 +27,8 @@ class ChangeOrder:
         return self.change.instance.key
 
     def may_change(self, have: Instance) -> bool:
-        """Return whether the order may change an instance: it belongs to the order's owner, or still to the
-        owner from whom the plan takes it over; the latter's is removed only if it is unchanged and nobody has
-        renewed it since.
+        """Return whether the order may change an instance: its owner's, or still that of the owner from whom
+        the plan takes it over, which is removed only if it is unchanged and was not renewed since.
         """
         change, actual = self.change, self.change.actual
         if have.owner == self.owner:
@@ -44,8 +43,7 @@ class WriteNotes:
 
     :class:`.RegistryWriteNotes` is the recorder of an operator's registry, which does both.
 
-    :param sent: called with a server's URL and the number of registrations or removals that it has just
-        answered.
+    :param sent: called with a server's URL and the number of changes that it has just answered.
     """
 
     def __init__(self, table: InstanceTable, sent: Callable[[str, int], None] = lambda _, __: None) -> None:
@@ -65,8 +63,7 @@ class WriteNotes:
     def note_removed(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:  # noqa: ARG002 - a registry asks
         """Note that ``instance`` was removed from each server that could be asked, or that none holds it.
 
-        :param is_confirmed_gone: True if the only server confirmed afterwards that it no longer holds the
-            instance.
+        :param is_confirmed_gone: True if the only server confirmed afterwards that it is gone.
         """
         self.table.store_removal_and_plan_checks(instance)
 
@@ -115,8 +112,7 @@ class WriteNotes:
     def require_removable(self, seen: Iterable[Instance | None], order: ChangeOrder) -> None:
         """Check that a removal may take what each server holds, and note an instance of another owner.
 
-        :raises OwnershipConflict: an instance belongs to another owner, unless that one gave it away and the
-            server does not know.
+        :raises OwnershipConflict: an instance is another owner's, who did not give it away before.
         """
         versions = [one for one in seen if one is not None]
         have = newest(versions)

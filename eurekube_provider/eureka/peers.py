@@ -39,8 +39,7 @@ _T = TypeVar("_T")
 
 MOST_REMOVALS_UNTIL_HOLDER_ANSWERS = 5
 """The most times that a removal is sent to a single URL until a server behind it answers that it held the
-instance: a load balancer takes its servers in turn, and one that does not hold the instance forwards
-nothing.
+instance: a load balancer takes its servers in turn, and only a holder forwards it.
 """
 
 FEWEST_LEASES_FOR_BATCHES = 500
@@ -100,8 +99,7 @@ class Peers:
     def renew(self, instance: Instance, renewal_number: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
 
-        That server tells its peers, which register the instance where it is missing, a person's override
-        included.
+        That server tells its peers, which register what they lack, a person's override included.
 
         :param renewal_number: counts the renewals of this instance. Every second renewal begins at another
             server than the preferred one, each in turn: servers that cannot reach each other still get
@@ -138,8 +136,7 @@ class Peers:
     def copy_to_cut_off_server(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
         """Register an instance at a server that the other servers do not reach. Raises nothing.
 
-        :param holder: the server that holds the instance; by default whichever other server answers that it
-            does.
+        :param holder: the server that holds the instance; by default whichever other one does.
         :returns: True if the instance was registered.
         """
         try:
@@ -246,8 +243,7 @@ class Peers:
     ) -> tuple[dict[str, Instance | None], dict[str, RegistryError]]:
         """Ask every server for the instance, past its caches. Raises nothing.
 
-        :returns: by URL, the instance at each server that answered, None where it does not hold it; and the
-            failures of the others.
+        :returns: by URL, each server's instance, None for none; and the failures of the others.
         """
         return self.ask_all(lambda peer: peer.read(application, instance_id))
 

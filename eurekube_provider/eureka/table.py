@@ -1,5 +1,4 @@
-"""The records of one Eureka: from this process's writes and uncached reads, and from lists, which are only
-hints.
+"""The records of one Eureka: from writes, uncached reads, and lists, which are only hints.
 
 A list is up to half a minute old, so that it never overrules a recent write or read; where it contradicts
 older knowledge, an uncached read decides.
@@ -354,8 +353,7 @@ class InstanceTable:
                     ) = None
 
     def choose_keys_to_ask_servers_about(self, keys: Iterable[InstanceKey], most: int) -> list[InstanceKey]:
-        """Choose the keys for which servers may be asked now, the longest unasked first, and note the
-        question.
+        """Choose the keys to ask servers about now, the longest unasked first, and note the question.
 
         Keys that an earlier question left out may still wait. If such a key has been unasked for longer it
         has its turn first: else a large application would keep all others from being asked for.
@@ -531,8 +529,7 @@ class InstanceTable:
     ) -> tuple[list[Instance], list[InstanceKey]]:
         """Merge a list of the whole registry into the records.
 
-        If an instance that registered itself has left, the owners of other instances in its application are
-        notified.
+        If an instance that registered itself has left, the owners beside it are notified.
 
         :param is_complete: True if an instance that the list lacks is gone, as far as a list can tell.
         :param may_be_forgotten: True if servers may have lost instances that the list lacks, see
@@ -622,9 +619,7 @@ class InstanceTable:
         *,
         is_removed: bool = False,
     ) -> None:
-        """Plan checks of every server, the first soon. What was to be checked for a removal still is, unless
-        this is the next removal.
-        """
+        """Plan checks of every server, the first soon, and keep those of a removal until the next one."""
         if not self._urls:
             return
         check = PlannedCheck(

@@ -27,9 +27,7 @@ MOST_PARALLEL_READS = 8
 """The number of reads at once from one server; its connections are pooled."""
 
 RefusalByKey = dict[InstanceKey, RegistryRejected]
-"""Instances about which a server refuses to answer for good, e.g. for an id that it does not accept in a
-URL, and the error.
-"""
+"""Instances that a server refuses to show for good, e.g. for an id that no URL may have, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,7 @@ _verified_peers: WeakSet[Peer] = WeakSet()
 
 
 def require_one_eureka_and_return_errors(what: str, peers: Peers) -> dict[str, RegistryError]:
-    """Return, by URL, the error of each server that is no Eureka or does not answer; at least one must
-    be a Eureka.
+    """Return, by URL, the errors of servers that are no Eureka or do not answer; at least one must.
 
     :param what: the attempted request, for the error.
     :raises RegistryUnreachable: no server is a Eureka.

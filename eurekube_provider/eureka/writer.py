@@ -63,9 +63,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 FEWEST_CHANGES_FOR_BATCHES = 20
-"""The number of changes in a plan from which on batches are used; fewer are sent one by one, and forwarded
-by the server.
-"""
+"""The number of changes in a plan from which on batches are used; servers forward fewer, one by one."""
 
 MOST_UNANSWERED_IN_A_ROW = 16
 """The number of single changes in a row that no server answers, after which the others of a plan are given
@@ -224,8 +222,7 @@ class Writer:
     def _can_register_unread(self, order: ChangeOrder) -> bool:
         """Return whether the id was never seen, and its owner has other instances already.
 
-        An owner's first instances are read before they are registered: if somebody else has taken their ids,
-        the read shows it.
+        An owner's first instances are read before: if somebody else has taken their ids, the read shows it.
         """
         return self.notes.has_instances(order.owner) and self.notes.is_key_unused(order.key)
 
@@ -378,9 +375,8 @@ class Writer:
     def _replace_old_incarnations(self, instance: Instance) -> None:
         """Register an instance at each server that holds another incarnation of it.
 
-        A server that freezes before it tells the others leaves them the old incarnation: somebody who is
-        about to remove that one would take it for the present one, and the removal would reach the frozen
-        server later.
+        A server that freezes before it tells the others leaves them the old incarnation: somebody would take
+        that for the present one, and its removal would reach the frozen server later.
         """
 
         def ask(peer: Peer) -> None:
@@ -544,8 +540,7 @@ class Writer:
         return held
 
     def _read_back(self, want: Instance, status: Status | None = None) -> Instance:
-        """Read a written instance back until it is as written; another server than the one written to may be
-        half a second behind.
+        """Read a written instance until it is as written: another server may be half a second behind.
 
         :param status: the status that it must have; None for any.
         :raises RegistryRejected: somebody else writes or removes the instance at the same time.

@@ -14,11 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.eureka.listing import Listing
+from eurekube_provider.eureka.listing import NO_INSTANCES
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
@@ -29,16 +28,13 @@ from eurekube_provider.eureka.protocol.codec import (
 
 _REGISTERED_ACTIONS = frozenset({"ADDED", "MODIFIED"})
 
-NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class DeltaPart:
     """The changes in one part of a delta, such as those of one application.
 
     :ivar changes: the instance under each changed key; None for one that is no longer registered.
-    :ivar evicted_keys: of instances that nobody deregistered: the server evicted them for lack of
-        renewals.
+    :ivar evicted_keys: of instances that the server evicted for lack of renewals.
     :ivar departed_keys: the keys of the instances that left.
     :ivar applications: the applications of all keys.
     """
@@ -132,15 +128,6 @@ class DeltaChange:
     was_evicted: bool
 
 
-def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> Mapping[InstanceKey, Instance] | None:
-    """Return a list with the changes of a later delta; None where the delta's counts contradict the result.
-
-    Unchanged instances stay the same objects.
-    """
-    found = Listing(held).with_changes(delta.changes)
-    return found.by_key if found.status_counts == delta.status_counts else None
-
-
 def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO_INSTANCES) -> Delta:
     """Read ``/apps/delta``.
 
@@ -204,8 +191,7 @@ def parse_delta_change(document: Any, held: Mapping[InstanceKey, Instance]) -> D
 def _was_evicted(instance: Instance, document: Mapping[str, Any]) -> bool:
     """Return whether a removed instance had not been renewed for so long that the server may have evicted it.
 
-    Both times are the server's own; without them the instance counts as deregistered. Source:
-    Lease.isExpired.
+    Both times are the server's own; without them it counts as deregistered. Source: Lease.isExpired.
     """
     lease = document.get("leaseInfo")
     ends = lease_end_ms(lease)

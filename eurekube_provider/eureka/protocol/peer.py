@@ -103,8 +103,7 @@ class Peer:
     def restore(self, instance: Instance) -> None:
         """Register an ``instance`` that the server forgot, together with its override.
 
-        A plain :meth:`register` never sends an override: it would create the override again after a person
-        cleared it.
+        A plain :meth:`register` never sends an override, which a person may have cleared meanwhile.
         """
         self._post_instance("restore", instance, overridden=instance.overridden_status)
 
@@ -231,8 +230,7 @@ class Peer:
         :param fingerprint: as in :meth:`list_if_changed`.
         :param read: parses the answer, perhaps by what is known already.
         :returns: the answer's fingerprint, and the delta, None in its place if the answer is the same; None
-            alone if the server gives no delta that can be read (``eureka.server.disable-delta``, or another
-            kind of server).
+            alone if the server gives none that can be read (``eureka.server.disable-delta``, or no Eureka).
         :raises RegistryUnreachable: no answer came.
         """
         what = "read what changed in the registry"
@@ -248,8 +246,7 @@ class Peer:
             return None
 
     def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Have this server carry out :mod:`~eurekube_provider.eureka.protocol.batch` items; it forwards none
-        to its peers.
+        """Have this server carry out :mod:`.batch` items; it forwards none to its peers.
 
         :param items: at most :data:`~eurekube_provider.eureka.protocol.batch.MOST_ITEMS_PER_BATCH`.
         :returns: an answer for each item, in their order. The answer for a register item is always 200.

@@ -1,8 +1,7 @@
 """HTTP to one Eureka server: pooled connections, credentials, TLS and proxies, and nothing else.
 
 Each answer has one deadline for all of it, and a bound on its size
-(:mod:`~eurekube_provider.runtime.bounded_http`), also once it is decompressed, since a kilobyte may become a
-megabyte.
+(:mod:`~eurekube_provider.runtime.bounded_http`), also once a kilobyte is decompressed to a megabyte.
 
 It uses urllib3 without requests: an operator sends thousands of small requests, and requests takes as much
 processor time for each as urllib3 and the socket together.
@@ -235,8 +234,7 @@ class Transport:
         """Send one request; repeat it only if the credentials were refused and their file has other ones.
 
         :param path: below the service URL; a path that begins with ``//`` is below the server's root.
-        :param timeout_seconds: wait no longer than this for a connection or for the answer; None for the
-            connection's settings.
+        :param timeout_seconds: the longest wait for a connection or for the answer; None for the settings'.
         :raises TransportError: no answer came.
         """
         target = path[1:] if path.startswith("//") else self._base + path

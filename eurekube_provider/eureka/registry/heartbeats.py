@@ -71,8 +71,7 @@ class RenewedInstance:
 class RenewalCounts:
     """The renewals so far, on every server together.
 
-    :ivar accepted: the number of successful renewals since the start; ``missing`` found no instance,
-        ``failed`` no answer.
+    :ivar accepted: the successful renewals since the start; ``missing`` got a 404, ``failed`` no answer.
     :ivar accepted_last_minute: the number of successful renewals within the last 60 seconds.
     :ivar refused_instances: how many instances Eureka last refused to renew.
     :ivar overdue_seconds: for how long the most overdue renewal is due.
@@ -122,8 +121,7 @@ class SharedRenewalState:
 class HeartbeatSender:
     """The sender of renewals to one server, in batches; or of plain renewals, to whichever server answers.
 
-    :ivar work: wakes only this sender's threads, since a thread that wakes without work costs as much as a
-        renewal.
+    :ivar work: wakes only this sender's threads: one without work costs as much as a renewal.
     """
 
     def __init__(self, state: SharedRenewalState, peers: Peers, peer: Peer | None) -> None:

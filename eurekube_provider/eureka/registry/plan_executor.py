@@ -17,9 +17,7 @@ from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 
 MOST_PLANS_WITHOUT_SHARING = 4
-"""The most plans that are carried out at once without shared requests: large ones, and all where batches are
-not used.
-"""
+"""The most plans at once without shared requests: large ones, and all where batches are not used."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,8 +73,7 @@ class PlanExecutor:
         """Return whether a plan may share batches.
 
         It may not if its owner has no instance yet, since their keys are then read first; if it sets a
-        status, which batches cannot do; or if it takes instances over, since a batch's reads would renew
-        other owners' instances.
+        status, which batches cannot do; or if it takes instances over, which the batch's reads would renew.
         """
         if len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES:
             return False

@@ -14,8 +14,7 @@ version nor a person's status is overwritten. An instance that must leave is rea
 * An instance that was registered in that half minute and has since left Kubernetes is found with the next
 list that shows it, and is then removed.
 
-There is no such half minute where nobody led before: for the first operator of a cluster, which makes the
-Lease.
+There is no such half minute where nobody led before: the first operator of a cluster makes the Lease.
 """
 
 from __future__ import annotations

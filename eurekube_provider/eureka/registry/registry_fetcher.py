@@ -88,8 +88,7 @@ class RegistryFetcher:
 
     :param departures_seen: called with the keys that a server says were deregistered, each time that it says
         so, and apart with those that one of several servers evicted: others may have their renewals.
-    :param find_known: returns an instance as it was written, with which the listed one shares its id, address
-        and URLs.
+    :param find_known: returns a written instance, with which the listed one shares id, address and URLs.
     """
 
     def __init__(
@@ -172,8 +171,7 @@ class RegistryFetcher:
         return self._held
 
     def _update_by_delta_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
-        """Update the held registry by the delta, or by the list once it is due; return False if it is in
-        doubt.
+        """Update the held registry by the delta, or by a list that is due; return False if it is in doubt.
 
         :raises RegistryUnreachable: no answer came.
         """
@@ -287,12 +285,10 @@ class RegistryFetcher:
         return True
 
     def _is_delta_too_large(self, delta: Delta) -> bool:
-        """Return whether a delta is so much larger than the list that lists are read instead: it repeats each
-        change for three minutes.
+        """Return whether lists are read instead of a delta, which repeats each change for three minutes.
 
-        With many changes a delta may be many times the registry; rendering it costs the server, and parsing
-        it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the
-        same.
+        With many changes a delta may be many times the registry: the server renders it, and parsing it blocks
+        the interpreter. Where deltas are needed as proofs of removals, they are followed all the same.
         """
         return delta.change_count > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 

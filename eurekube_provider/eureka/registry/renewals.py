@@ -178,11 +178,6 @@ class Renewals:
         with self._state.lock:
             return key in self._state.entries
 
-    def find_not_renewed(self, instances: Iterable[Instance]) -> list[Instance]:
-        """Return those of the instances that are not renewed."""
-        with self._state.lock:
-            return [one for one in instances if one.key not in self._state.entries]
-
     def get(self, key: InstanceKey) -> Instance | None:
         """Return the renewed instance of this key, as it was last written; None for none."""
         with self._state.lock:
@@ -279,8 +274,7 @@ class Renewals:
         return threading.Thread(target=self._plain_sender.run, args=(1,), name=name, daemon=True)
 
     def _add_thread_or_log_if_late(self) -> None:
-        """Start another thread where plain renewals have to wait for one, and log when all threads are too
-        few.
+        """Start another thread where plain renewals wait for one, and log when all threads are too few.
 
         The state's lock must be held. Servers that do not answer are left out: their senders report them.
         """

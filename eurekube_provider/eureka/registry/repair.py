@@ -12,8 +12,7 @@ that was frozen when it was sent, or from one server to the others, which do not
 registration. So the instance is renewed soon, to find out whether it is still there.
 
 A registration, or a status, may also come late: it was sent to a frozen server, which carries it out when the
-instance has been removed, or is wanted otherwise. Such an instance is not removed here: its owner is
-notified.
+instance has been removed, or is wanted otherwise. Its owner is notified; it is not removed here.
 
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
@@ -60,14 +59,11 @@ from eurekube_provider.eureka.uncached_reads import (
 _log = logging.getLogger(__name__)
 
 MOST_INSTANCES_CHECKED_LONGER = 1_000
-"""The most instances, due at once, that are looked for longer, with several reads each; more are left to
-lapse.
-"""
+"""The most instances, due at once, that are looked for longer, with several reads each; more lapse."""
 
 MOST_UNLISTED_ASKED_PER_WINDOW = 500
 """The most unlisted instances that each server is asked for within
-:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`: if all vanish at once, as when a server lost its memory,
-the rest must wait.
+:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`, if all vanish at once, as with a server's memory.
 """
 
 MOST_READ_FOR_CLEARED_STATUS = 20
@@ -146,8 +142,7 @@ class Repair:
         """Check one server for the removed or late instances that are due, and remove those that it holds and
         that are not wanted; ask nothing if none is due.
 
-        :param was_away: True if the server did not answer the last time: other servers are then checked as
-            well.
+        :param was_away: True if the server did not answer the last time: others are then checked, too.
         :returns: the value of ``was_away`` for the next time.
         """
         due = self._table.due_checks(peer.url)
@@ -203,8 +198,7 @@ class Repair:
     ) -> dict[InstanceKey, Instance | None]:
         """Read instances from a server one by one: a batch would renew them, and they must lapse.
 
-        Where several servers answer at one URL it is asked more often, since each answer may come from
-        another one.
+        Where several servers answer at one URL it is asked more often: each answer may be another one's.
         """
         servers = self._restarts.most_servers_at_one_url
         held = read_instances(peer, keys, refused)
@@ -350,8 +344,7 @@ class Repair:
     ) -> set[InstanceKey]:
         """Have syncers look for their instances that no server seems to hold, and register them again.
 
-        One syncer after the other, each notified at once: it would register those that it finds noted so far,
-        and the rest later.
+        One after the other, each notified at once: it registers those that are noted, and the rest later.
 
         :param is_still_missing: asked before each is noted: it may have been removed or registered meanwhile.
         :returns: the keys of those that were noted.

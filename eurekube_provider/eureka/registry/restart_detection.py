@@ -134,8 +134,7 @@ class RestartDetection:
     def complete_server_answers(
         self, held_by_url: Mapping[str, Instance | None], *, have_all_answered: bool
     ) -> ServerAnswers:
-        """Return the servers' answers on one key together with their start times and whether they lost
-        their memory.
+        """Return the servers' answers on one key with their start times, and whether they lost their memory.
 
         :param have_all_answered: True if none of them failed to answer.
         """
@@ -153,8 +152,7 @@ class RestartDetection:
     ) -> frozenset[str]:
         """Ask at each URL for how long the server has run, and note restarts. Raises nothing.
 
-        :param ends_connections: True to close each connection after the answer: a balancer may send the next
-            one to another server.
+        :param ends_connections: True to close each connection: a balancer may then choose another server.
         :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.ask_all`.
         :returns: the URLs that answered.
         """
@@ -190,8 +188,7 @@ class RestartDetection:
     def detect_servers_behind_balancer(self) -> None:
         """Find out whether several servers answer at one URL, by new connections. Raises nothing.
 
-        A balancer of connections, such as a Kubernetes Service, sends all requests of one open connection to
-        the same server.
+        A balancer of connections, as a Service, sends all requests of an open one to the same server.
         """
         for _ in range(BALANCER_PROBE_CONNECTIONS):
             if self.most_servers_at_one_url > 1:

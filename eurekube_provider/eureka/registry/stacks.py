@@ -33,9 +33,7 @@ cost each server 12 s of its processor, and syncers' changes would wait.
 """
 
 MOST_INSTANCES_COMPARED = 8
-"""The most other instances that are read, when one server lacks an instance, to find out whether the
-servers share any at all.
-"""
+"""The most other instances that are read to find out whether servers share any, where one is missing."""
 
 
 class RenewedStackRegistrations:
@@ -61,8 +59,7 @@ class RenewedStackRegistrations:
             self._suggested = {}
 
     def process_list(self, listed: Iterable[Instance]) -> None:
-        """Process a list of the whole registry; :meth:`renew_suggested_by_list` reads the registrations that
-        are new here.
+        """Process a list of the registry; :meth:`renew_suggested_by_list` reads what is new here.
 
         A list may be half a minute old, or come from a server that missed a removal.
         """
@@ -95,8 +92,7 @@ class RenewedStackRegistrations:
         return ours
 
     def renew_suggested_by_list(self) -> None:
-        """Read the registrations that a list suggested on every server that answers, and renew the existing
-        ones.
+        """Read what a list suggested on every server that answers, and renew the existing ones.
 
         Of very many only those that may lapse first are read; the next reading goes on.
         """
@@ -173,7 +169,14 @@ class RenewedStackRegistrations:
             verdict, servers = self._judge_missing_registration(instance, reads, answered)
             record = self._table.copy_record(instance.key)
             if rules.is_held_in_another_region(record, servers, instance) and not self._peers.renew(instance):
-                self._leave_to_its_region(instance)
+                self._elsewhere.add(instance.key)
+                _log.warning(
+                    "not renewing a stack's registration that Eureka shows and does not hold, as that of "
+                    "another region: give the operators of the regions different names, and the stack the "
+                    "name of its own",
+                    extra=_log_fields(instance),
+                )
+                self._table.store_dropped_registration(instance)
             elif verdict is InstanceVerdict.FORGOTTEN:
                 self._restoring.add(instance.key)
                 self._restore(instance, servers.newest)
@@ -199,15 +202,6 @@ class RenewedStackRegistrations:
         except LeadershipLost:
             # The next renewal finds it missing again: it is restored as soon as this replica may write.
             self._renewals.add(instance, just_registered=True)
-
-    def _leave_to_its_region(self, instance: Instance) -> None:
-        self._elsewhere.add(instance.key)
-        _log.warning(
-            "not renewing a stack's registration that Eureka shows and does not hold, as that of another "
-            "region: give the operators of the regions different names, and the stack the name of its own",
-            extra=_log_fields(instance),
-        )
-        self._table.store_dropped_registration(instance)
 
     def _restore(self, instance: Instance, held: Instance | None) -> None:
         up_again = rules.give_cleared_status_back(held)
@@ -277,8 +271,7 @@ class RenewedStackRegistrations:
     ) -> UncachedReads:
         """Read instances on every server; behind a load balancer often enough to reach each of its servers.
 
-        :param ends_with_restart: True to stop reading once a server was restarted, which explains missing
-            instances.
+        :param ends_with_restart: True to stop once a server was restarted, which explains what is missing.
         """
         reads = read_everywhere(self._peers, keys, refused)
         servers = self._restarts.most_servers_at_one_url
