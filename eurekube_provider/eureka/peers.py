@@ -43,9 +43,7 @@ instance: a load balancer takes its servers in turn, and only a holder forwards 
 """
 
 FEWEST_LEASES_FOR_BATCHES = 500
-"""The number of Eureka leases from which on batches are used: for fewer, single requests cost little, and
-every server understands them.
-"""
+"""The number of Eureka leases from which on batches are used: fewer cost little as single requests."""
 
 
 class Peers:
@@ -333,8 +331,7 @@ class Peers:
         A server that is avoided is not waited for where another one has answered.
 
         :param is_found: returns True for an answer that ends the search.
-        :param may_be_slow: True for an answer that takes its time: no server gets a short time-out, or is
-            asked last since it was slow.
+        :param may_be_slow: True for an answer that takes its time: no server counts as slow for it.
         :raises RegistryError: no server answered.
         """
         failures: dict[Peer, RegistryError] = {}

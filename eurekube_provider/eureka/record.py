@@ -33,8 +33,7 @@ class PlannedCheck:
     :ivar due_at: when the check is due.
     :ivar checks_before: how many checks went before.
     :ivar is_removed: True if the instance was removed; False if it may come late, and its owner may want it.
-    :ivar former_owners: the owners before, who gave the instance to its owner. A version that one of these
-        owners wrote later is not removed.
+    :ivar former_owners: the owners before a hand-over; what one of them wrote later is not removed.
     """
 
     instance: Instance

@@ -83,11 +83,9 @@ class RemovalChecks:
             self._removed.pop((peers.connection.service_urls, key), None)
 
     def check_and_remove_again(self) -> None:
-        """Wait until all added removals are due, and remove again what came back; return at once if another
-        thread is already doing so.
+        """Wait until all added removals are due, and remove again what came back, on one thread at a time.
 
-        A failed removal of another thread, which does not wait, is reported on standard error: it is no
-        failure of this thread's removals.
+        A failure of another thread's, which does not wait, goes to standard error, and is not raised here.
 
         :raises RegistryError: an instance of this thread's came back and stays; all others were checked.
         """

@@ -516,8 +516,7 @@ def instances_out_of_service_at_some(lists: Iterable[Iterable[Instance]]) -> lis
 def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: bool) -> InstanceVerdict:
     """Judge an instance that is no longer listed, and that no server says has left.
 
-    :param have_servers_warmed_up: True if each server has run for long enough to have heard of all living
-        instances, and is alone at its URL.
+    :param have_servers_warmed_up: True if each runs long enough to know all, alone at its URL.
     :returns: REGISTERED if a server holds it, GONE if its absence is proved; else UNDECIDED.
     """
     if servers.newest is not None:

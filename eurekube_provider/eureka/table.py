@@ -104,8 +104,7 @@ class InstanceTable:
     def store_confirmed_absence(self, key: InstanceKey, *, may_be_forgotten: bool = False) -> None:
         """Remove an instance that an uncached read did not find.
 
-        :param may_be_forgotten: True if the servers may have lost the instance: a person's override is then
-            restored with the instance.
+        :param may_be_forgotten: True if servers may have lost it: a person's override is kept to restore.
         """
         with self._locked_record(key) as record:
             self._store_confirmed_absence(record, may_be_forgotten=may_be_forgotten)

@@ -198,9 +198,7 @@ RENEWAL_TICK_STUCK_AFTER_SECONDS = 120.0
 """Seconds after which a tick counts as stuck: it may have to ask every server for its peers."""
 
 FIRST_RENEWAL_SECONDS = 5.0
-"""Seconds within which an instance that was found at the start is first renewed: its last renewal is
-unknown, and it may be about to lapse.
-"""
+"""Seconds within which what was found at the start is first renewed: it may be about to lapse."""
 
 LONGEST_RENEWAL_WAIT_SECONDS = 2.0
 """Seconds for which a due renewal waits for a thread before another thread is started."""

@@ -57,8 +57,7 @@ class Delta:
 
     :param version: counts the deltas that a server has made since it was started.
     :param status_counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
-    :param parts: the parts, in their order; the last change of an instance counts. A part that was in the
-        delta before is the same object.
+    :param parts: in their order; an instance's last change counts. Known parts are the same objects.
     """
 
     version: int

@@ -4,8 +4,7 @@ The JSON of ten thousand instances takes ten megabytes, and several times as muc
 instance is parsed by itself, as soon as its text has been decompressed. The text around the instances, with a
 number in place of each, is parsed as JSON in the end, so that no other text is taken for an instance's.
 
-An instance without an ``instanceId`` is part of the text around. What no server writes raises an error, and
-is to be parsed as one text.
+An instance without an ``instanceId`` is part of the text around; what no server writes is an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One Eureka server: each method sends one request, and returns the result or raises an error.
 
-Repeats a request only if the server had closed the pooled connection meanwhile: callers choose among several
-servers, and when to try again.
+Repeats a request only if the server had closed the pooled connection: callers try again, and elsewhere.
 """
 
 from __future__ import annotations
@@ -301,8 +300,7 @@ class Peer:
         *,
         judges_usability: bool = False,
     ) -> _T:
-        """Parse a successful answer; another server's page or JSON raises an error of Eurekube's, never one
-        of Python's.
+        """Parse a successful answer; what is not Eureka's raises an error of Eurekube's, not of Python's.
 
         :param judges_usability: True if the server cannot be used where the answer is not Eureka's at all.
         """
@@ -452,9 +450,7 @@ def _is_web_page(response: transport.EurekaResponse) -> bool:
 
 
 def _renewal_query(instance: Instance) -> dict[str, str]:
-    """Return the query of a renewal: with its timestamp, a server that holds older contents answers 404,
-    and the new contents are sent.
-    """
+    """Return the query of a renewal, whose timestamp gets a 404 from a server with older contents."""
     query = {"status": instance.status.value}
     if instance.last_dirty_timestamp_ms is not None:
         query["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)

@@ -37,8 +37,7 @@ class HeartbeatListener(Protocol):
     def instances_missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """Report that a server does not hold these instances (404).
 
-        :param peer: the server, in batches, where other servers may hold the instances and renewals go on;
-            None for plain renewals, which end.
+        :param peer: the server, in batches, whose renewals go on; None for plain ones, which end.
         """
 
     def newer_version_found(self, stored: Instance) -> None:

@@ -85,8 +85,7 @@ class PlanExecutor:
     def _do_batches_reach_all(self, lease_count: int) -> bool:
         """Return whether batches are used, and each server has answered lately.
 
-        Nobody forwards a batch. What one server takes by a single request it tells the others, also one that
-        they reach and this process does not.
+        Nobody forwards a batch, and a single request reaches servers that this process does not.
         """
         peers = self._writer.peers
         return len(peers.peers_not_avoided) == len(peers.peers) and peers.uses_batches(lease_count)

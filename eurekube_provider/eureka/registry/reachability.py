@@ -11,8 +11,7 @@ change of leader. So the first list may be wrong about the last half minute, and
 registered again because of the list, and a renewal that finds nothing reports it.
 * An instance that it lacks does not count as new: it is read before it is registered, so that neither a newer
 version nor a person's status is overwritten. An instance that must leave is read as well.
-* An instance that was registered in that half minute and has since left Kubernetes is found with the next
-list that shows it, and is then removed.
+* An instance that was registered then and has since left Kubernetes is removed by the next list.
 
 There is no such half minute where nobody led before: the first operator of a cluster makes the Lease.
 """

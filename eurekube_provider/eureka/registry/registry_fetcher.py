@@ -1,8 +1,7 @@
 """The whole registry, read repeatedly at the price of its changes.
 
 Ten thousand instances are eight megabytes of JSON; parsing them takes longer than everything else that an
-idle operator does. So the list is read once and followed by a server's deltas, as every Java client does; a
-list is only a hint, as ever.
+idle operator does. So the list is read once and followed by a server's deltas, as by every Java client.
 
 List and delta are two cached answers, each made again every half minute, at an unknown time. A delta that is
 older than the list would bring back instances that have left the list. So a delta counts only if it is known
@@ -49,10 +48,8 @@ class _DeltaCursor:
 
     :ivar started_ms: when the server was started.
     :ivar fingerprint: the fingerprint of the last delta, which is ``delta``.
-    :ivar matches_held: True if the held registry is that of the last delta; False if only the next delta is
-        known to be newer than the list.
-    :ivar listed_at: when the list was read; ``read_at`` when the list or a delta was; ``changed_at`` when the
-        delta last changed, or was first read.
+    :ivar matches_held: True if the held registry is the last delta's; False if only the next one is newer.
+    :ivar listed_at: when the list was read; ``read_at`` list or delta; ``changed_at`` another delta.
     """
 
     url: str
@@ -295,9 +292,7 @@ class RegistryFetcher:
     def _report_departures(
         self, delta: Delta, keys: Sequence[InstanceKey], *, in_doubt: bool = False
     ) -> None:
-        """Report which keys left every server, as far as this one knows, and which it alone evicted: in
-        doubt, several may be behind its URL.
-        """
+        """Report which keys left every server, and which this one, or in doubt one at its URL, evicted."""
         here_alone = delta.evicted_keys if in_doubt or len(self._peers.peers) > 1 else frozenset()
         self.departures_seen(
             [key for key in keys if key not in here_alone], [key for key in keys if key in here_alone]

@@ -210,11 +210,9 @@ class Repair:
         return held
 
     def _remove_left_over(self, peer: Peer, check: PlannedCheck, found: Instance | None) -> bool:
-        """Remove a left-over instance at a server that holds it, since only that server tells the
-        others; return whether it was removed.
+        """Remove a left-over instance at its holder, which alone tells the others; return whether it did.
 
-        :param found: the instance as it was just read; None to read it again, since among many the last is
-            removed some time after all were read.
+        :param found: the instance as just read; None to read it again, since many take some time.
         """
         key = check.instance.key
         again = found or peer.read(*key)

@@ -1,7 +1,6 @@
 """Stacks' registrations that this process renews, since they ask for this operator.
 
-A stack's program does not run all the time: an instance that a server forgot is restored here, and one that a
-person removed is left alone.
+No program of a stack runs all the time: what a server forgot is restored, what a person removed is not.
 """
 
 from __future__ import annotations
