@@ -1,5 +1,4 @@
-"""Access to Eureka: connections, operations on all servers of one Eureka, and the registry that reads and
-renews.
+"""Access to Eureka: connections, operations on all servers, and the registry that reads and renews.
 
 Facts about the protocol are proven against real servers in tests/contract.
 """

@@ -55,11 +55,9 @@ class AvoidedPeers:
             )
 
     def silent_since(self, url: str) -> float:
-        """Return the time since which a server has been silent; now for one that is not. Seconds of
-        time.monotonic.
+        """Return the time.monotonic since which a server has been silent; now for one that is not.
 
-        Only failed requests that follow each other soon count as one silence: between two distant ones the
-        server may have answered others.
+        Failed requests count as one silence only soon after each other: in between it may have answered.
         """
         now = time.monotonic()
         with self._lock:
@@ -67,11 +65,9 @@ class AvoidedPeers:
         return first if now - last <= windows.SAME_SILENCE_SECONDS else now
 
     def callers_may_be_away_until_by_url(self) -> dict[str, float]:
-        """Return, by server that was silent for a while, the time until which its callers may not have come
-        back. Seconds of time.monotonic.
+        """Return, by silent server, the time.monotonic until which its callers may not have come back.
 
-        While a server hangs, Spring's client doubles its interval: it comes back later by as long as the
-        server was silent.
+        While a server hangs, Spring's client doubles its interval: it comes back that much later.
         """
         with self._lock:
             now = time.monotonic()

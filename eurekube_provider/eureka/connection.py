@@ -45,8 +45,7 @@ class Connection:
     :param service_urls: base URLs such as ``http://eureka-1:8761/eureka``, without credentials.
     :param user: for HTTP basic authentication; None for none.
     :param token: a bearer token, instead of user and password.
-    :param secret_file: the file from which the password or the token was read; it is read again once the
-        secret is refused.
+    :param secret_file: the file of the password or the token, read again once that is refused.
     :param ca_file: PEM file with the authorities to trust for https; None for the usual ones.
     :param client_certificate: PEM file with the certificate to show (mTLS), and ``client_key`` with its key;
         the key may be in the certificate's file.
@@ -131,7 +130,8 @@ class Connection:
         if user is None and found:
             ((user, url_password),) = found
             password = url_password or password or ""  # the URL may name the user alone
-        user, password, token = map(_without_line_end, (user, password, token))
+        # A Secret that was made from a file has the file's line end.
+        user, password, token = (one and one.rstrip("\r\n") for one in (user, password, token))
         if user and token:
             raise ConfigurationError("Eureka takes a user and password or a bearer token, not both: set one")
         if token and not (token.isascii() and token.isprintable()):
@@ -216,8 +216,7 @@ def read_secret(path: str, where: str) -> str:
     both shows them to everybody in its error.
 
     :param where: the setting that names the file, for the error.
-    :raises ConfigurationError: the file cannot be read, is empty, or has more than one line; the message
-        repeats nothing of it.
+    :raises ConfigurationError: the file cannot be read, is empty, or has more lines; it is not quoted.
     """
     try:
         secret = Path(path).read_text(encoding="utf-8").strip()
@@ -239,8 +238,7 @@ def split_credentials(url: str) -> tuple[str, str | None, str | None]:
     """Take the credentials out of a service URL and normalise it.
 
     :returns: the URL without credentials and without a trailing slash, the user, the password.
-    :raises ConfigurationError: the URL is not an http or https URL; the message does not repeat its
-        credentials.
+    :raises ConfigurationError: it is no http or https URL; the message lacks its credentials.
     """
     try:
         parts = urlsplit(url)
@@ -267,11 +265,6 @@ def _split_zone(text: str) -> tuple[str, str]:
     """Return the zone of a service URL given as ``zone=URL``, and the URL; an empty zone for none."""
     name, separator, rest = text.partition("=")
     return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
-
-
-def _without_line_end(text: str | None) -> str | None:
-    """Return a user, password or token without its line end, which a Secret has that was made from a file."""
-    return text.rstrip("\r\n") if text else text
 
 
 def _is_proxy_url(url: str) -> bool:
@@ -305,11 +298,9 @@ def _require_file(what: str, path: str | Path | None) -> Path | None:
 
 
 def _unusable_url_error(*urls: str) -> ConfigurationError:
-    """Return the error for an unusable URL; it repeats the URL unless any of ``urls`` may contain a part of a
-    password.
+    """Return the error for an unusable URL, which it names unless ``urls`` may contain a part of a password.
 
-    A special character that is not percent-encoded ends the password early, so that none of the URL's parts
-    is safe.
+    A special character that is not percent-encoded ends the password early: no part of the URL is safe.
     """
     kind = next((one for one in map(registry_kind_of_url, urls) if one is not EUREKA), None)
     if kind is not None:

@@ -1,6 +1,4 @@
-"""One Eureka cluster behind the interface that every registry has; this module builds its parts and
-connects them.
-"""
+"""One Eureka cluster behind the interface that every registry has: its parts, made and connected."""
 
 from __future__ import annotations
 
@@ -18,7 +16,6 @@ from eurekube_provider.core.registry import Figures, RegistryCondition, Registry
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.registry.known_instances import RegistryWriteNotes
 from eurekube_provider.eureka.registry.plan_executor import PlanExecutor
@@ -40,12 +37,13 @@ MOST_PARALLEL_CHANGES = 8
 
 
 class EurekaRegistry:
-    """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
+    """One Eureka cluster as this operator sees it.
+
+    A :class:`~eurekube_provider.core.registry.Registry`, whose docstrings hold for what has none here.
 
     :param check_cluster: True if the first read looks for another cluster with this cluster's name; if it
         finds one, all work ends, see :class:`~eurekube_provider.core.registry.Misconfigured`.
-    :param may_follow_another_leader: returns True if another replica may have led a moment before this one
-        begins to lead.
+    :param may_follow_another_leader: returns True if another replica may have led a moment ago.
     :param renewal_interval_seconds: the longest time between two renewals of one instance.
     """
 
@@ -64,7 +62,10 @@ class EurekaRegistry:
         self._ownership = ownership = Ownership(cluster, operator_name, checks_cluster_uid=check_cluster)
         self.reachability = Reachability(peers)
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
-        self.restarts = RestartDetection(peers, self._process_restart)
+        self.restarts = RestartDetection(
+            peers,
+            lambda peer: self.repair.server_restarted(peer),  # noqa: PLW0108 - it is made below
+        )
         self.instances = RegistryWriteNotes(
             self.table, self.renewals, self.reachability, self.restarts, ownership
         )
@@ -73,6 +74,7 @@ class EurekaRegistry:
         self.repair = Repair(peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership)
         self.reader = Reader(
             peers,
+            self.renewals,
             self.reachability,
             self.restarts,
             self.stacks,
@@ -126,7 +128,6 @@ class EurekaRegistry:
         self.reader.start()
 
     def stop(self) -> None:
-        """End all reads, renewals and changes; no instance is removed."""
         self.reader.stop()
         self.repair.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -134,18 +135,15 @@ class EurekaRegistry:
         self.peers.close()
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the threads that read, renew and repair."""
         return [*self.reader.liveness(), *self.renewals.liveness(), *self.repair.liveness()]
 
     def condition(self) -> RegistryCondition:
-        """Return whether the registry was read, and whether it answers."""
         return self.reachability.condition()
 
     def known_instances(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all.
 
-        With an owner or an application, instances that another cluster of this cluster's name registered are
-        left out.
+        With an owner or an application, instances of another cluster of this cluster's name are left out.
         """
         there = self.table.known_instances(owner, application)
         if not (owner or application):
@@ -154,25 +152,19 @@ class EurekaRegistry:
         return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) == uid or not is_of_other(one)]
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
-        """Return all known instances, see
-        :meth:`~eurekube_provider.core.mirror_source.MirrorSource.instances_by_application`.
-        """
+        """Return all known instances, see :meth:`.MirrorSource.instances_by_application`."""
         return self.table.instances_by_application()
 
     def get(self, key: InstanceKey) -> Instance | None:
-        """Return one instance as far as it is known; None for an unknown one."""
         return self.table.get(key)
 
     def owners(self, *, lookup_name: str = "") -> set[str]:
-        """Return the owners of instances, or only of those that callers find by this name."""
         return set(self.table.owners_found_under_name(lookup_name)) if lookup_name else self.table.owners()
 
     def cluster_names(self) -> set[str]:
-        """Return the names of the clusters whose syncers have instances."""
         return self.table.cluster_names()
 
     def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return self.table.count_up_instances(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
@@ -180,10 +172,6 @@ class EurekaRegistry:
         return self._plans.apply(plan, owner, lease_count=max(self._expected, len(self.renewals)))
 
     def read_everywhere(self, keys: Iterable[InstanceKey]) -> UncachedReading:
-        """Read instances from each server that answers, past all caches.
-
-        :raises RegistryError: no server answers.
-        """
         wanted = list(keys)
         refused: RefusalByKey = {}  # one that is refused for good keeps no other one unread
         answers, failures = self.peers.ask_all_or_raise(
@@ -199,22 +187,18 @@ class EurekaRegistry:
         )
 
     def keep_registered(self, *instances: Instance) -> None:
-        """Renew registered instances from now on."""
-        for one in self.renewals.find_not_renewed(instances):
-            if not self._ownership.is_of_other_cluster_of_same_name(one):
+        for one in instances:
+            if one.key not in self.renewals and not self._ownership.is_of_other_cluster_of_same_name(one):
                 self.renewals.add(one, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Stop renewing an instance, so that Eureka forgets it."""
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
 
     def instances_lost_by_registry(self, owner: str) -> list[Instance]:
-        """Return the instances of an owner that Eureka lost when its servers restarted."""
         return self.table.instances_lost_by_registry(owner)
 
     def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
-        """Stop tracking an owner's instances that Eureka forgot."""
         self.table.stop_tracking_lost_instances(owner, wanted)
 
     def call_after_reads(self, was_read: Callable[[], None]) -> None:
@@ -259,8 +243,7 @@ class EurekaRegistry:
         )
 
     def start_leading(self, expected: int) -> None:
-        """Begin to renew the instances in one server's list, which is the list that every client gets; see
-        :mod:`.reader`.
+        """Begin to renew the instances in the list of one server that every client gets; see :mod:`.reader`.
 
         Instances that only other servers hold are looked for soon after.
         """
@@ -269,9 +252,6 @@ class EurekaRegistry:
         self.reader.read_as_new_leader(may_follow_another_leader=self._may_follow_another_leader())
 
     def stand_by(self) -> None:
-        """Stop all renewals, since another replica renews, and wait for one that is under way. Reading
-        goes on.
-        """
         self.renewals.stand_by()
         self.table.stand_by()
         self.reader.stand_by()
@@ -299,13 +279,8 @@ class EurekaRegistry:
                 self.table.store_read_instance(found)
                 self.table.notify_owners([found.owner] if is_news else ())
 
-    def _process_restart(self, peer: Peer) -> None:
-        self.repair.server_restarted(peer)
-
     def _after_reading(self, registered: int) -> None:
-        """Notify the followers of a reading, and log once when this operator's share of the registry becomes
-        a danger.
-        """
+        """Notify the followers of a reading; log once when this operator's share becomes a danger."""
         self.table.forget_departures_of_registered()
         count, before = len(self.renewals), self._share.warning_sentence
         self._servers_per_renewal = len(self.peers.peers) if self.peers.uses_batches(count) else 1

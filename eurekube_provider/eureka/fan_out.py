@@ -1,9 +1,15 @@
-"""One question to several servers at once, and how long each server is waited for."""
+"""One question to several servers at once, and how long each server is waited for.
+
+Each server has threads of its own: one that hangs blocks no thread of another one. They are daemons, since a
+request that is never answered must not keep a process from ending.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
@@ -13,10 +19,75 @@ from eurekube_provider.eureka.protocol.peer import Peer
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
+MOST_THREADS_PER_SERVER = 16
+"""The most threads for one server: as many as pooled connections."""
+
+_thread_flags = threading.local()
+
+
+def is_executor_thread() -> bool:
+    """Return whether an executor runs the calling thread, which must not wait for others of its work."""
+    return getattr(_thread_flags, "yes", False)
+
+
+class PeerExecutor:
+    """An executor for one server: work in the order of submission, on threads started when needed."""
+
+    def __init__(self, name: str, most: int = MOST_THREADS_PER_SERVER) -> None:
+        self._name, self._most = name, most
+        self._work: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._threads = self._idle = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Queue ``work``, which must not raise; return False, and queue nothing, after :meth:`close`."""
+        with self._changed:
+            if self._closed:
+                return False
+            self._work.append(work)
+            if self._idle >= len(self._work):
+                self._changed.notify()
+                return True
+            if self._threads == self._most:
+                return True
+            self._threads += 1
+            number = self._threads
+        threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True).start()
+        return True
+
+    def close(self) -> None:
+        """Accept no more work; queued work is still done, since somebody may wait for it."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        _thread_flags.yes = True
+        while (work := self._wait_for_work()) is not None:
+            try:
+                work()
+            except Exception:  # noqa: BLE001 - the thread must go on
+                _log.exception(
+                    "failed to ask a Eureka server: unexpected error, not asking again, going on with the "
+                    "next request"
+                )
+
+    def _wait_for_work(self) -> Callable[[], None] | None:
+        with self._changed:
+            while not self._work:
+                if self._closed:
+                    return None
+                self._idle += 1
+                self._changed.wait()
+                self._idle -= 1
+            return self._work.popleft()
+
 
 def seconds_to_wait(answer_seconds: Collection[float], grace_seconds: float) -> float | None:
-    """Return how many seconds after the question to stop waiting for the other servers; None while no
-    server has answered.
+    """Return how many seconds after the question to stop waiting; None while no server has answered.
 
     :param answer_seconds: the seconds that each server took that has answered.
     """

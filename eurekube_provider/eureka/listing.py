@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from eurekube_provider.core.model import Instance, InstanceKey, Status
 
-_NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
+NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
 
 ListingMark = object
 """An object that identifies a listing, and does not keep it in memory."""
@@ -22,7 +22,7 @@ class Listing(Collection[Instance]):
 
     __slots__ = ("_changed_keys", "_counts", "_mark_before", "by_key", "mark")
 
-    def __init__(self, by_key: Mapping[InstanceKey, Instance] = _NO_INSTANCES) -> None:
+    def __init__(self, by_key: Mapping[InstanceKey, Instance] = NO_INSTANCES) -> None:
         self.by_key, self.mark = by_key, ListingMark()
         self._mark_before: ListingMark | None = None
         self._changed_keys: Collection[InstanceKey] = ()
@@ -51,8 +51,7 @@ class Listing(Collection[Instance]):
         return isinstance(instance, Instance) and self.by_key.get(instance.key) == instance
 
     def with_changes(self, changes: Mapping[InstanceKey, Instance | None]) -> Listing:
-        """Return the listing after changes, itself where it has them; unchanged instances stay the same
-        objects.
+        """Return the listing after changes, perhaps itself; unchanged instances stay the same objects.
 
         :param changes: the instance of each changed key; None for one that is no longer registered.
         """
@@ -79,9 +78,7 @@ class Listing(Collection[Instance]):
         return found
 
     def keys_changed_since(self, mark: ListingMark | None) -> Collection[InstanceKey] | None:
-        """Return the keys under which another object is listed than in the listing with this mark; None where
-        it is not known which.
-        """
+        """Return the keys with another object than the listing with this mark has; None if unknown."""
         if mark is self.mark:
             return ()
         return self._changed_keys if mark is not None and mark is self._mark_before else None

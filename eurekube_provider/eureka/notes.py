@@ -27,9 +27,8 @@ class ChangeOrder:
         return self.change.instance.key
 
     def may_change(self, have: Instance) -> bool:
-        """Return whether the order may change an instance: it belongs to the order's owner, or still to the
-        owner from whom the plan takes it over; the latter's is removed only if it is unchanged and nobody has
-        renewed it since.
+        """Return whether the order may change an instance: its owner's, or still that of the owner from whom
+        the plan takes it over, which is removed only if it is unchanged and was not renewed since.
         """
         change, actual = self.change, self.change.actual
         if have.owner == self.owner:
@@ -44,8 +43,7 @@ class WriteNotes:
 
     :class:`.RegistryWriteNotes` is the recorder of an operator's registry, which does both.
 
-    :param sent: called with a server's URL and the number of registrations or removals that it has just
-        answered.
+    :param sent: called with a server's URL and the number of changes that it has just answered.
     """
 
     def __init__(self, table: InstanceTable, sent: Callable[[str, int], None] = lambda _, __: None) -> None:
@@ -56,9 +54,7 @@ class WriteNotes:
         self.table.store_written_and_return_previous(instance)
 
     def note_removal_begins(self, instance: Instance) -> None:
-        """Note that ``instance`` is about to be removed: when this returns, no renewal is under way or may
-        start.
-        """
+        """Note that ``instance`` is about to be removed; on return no renewal is under way or may start."""
 
     def note_found_under_other_owner(self, instance: Instance) -> None:
         """Note that an uncached read found ``instance`` under another owner."""
@@ -67,15 +63,12 @@ class WriteNotes:
     def note_removed(self, instance: Instance, *, is_confirmed_gone: bool = False) -> None:  # noqa: ARG002 - a registry asks
         """Note that ``instance`` was removed from each server that could be asked, or that none holds it.
 
-        :param is_confirmed_gone: True if the only server confirmed afterwards that it no longer holds the
-            instance.
+        :param is_confirmed_gone: True if the only server confirmed afterwards that it is gone.
         """
         self.table.store_removal_and_plan_checks(instance)
 
     def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
-        """Return whether another cluster with this cluster's name registered the instance, whatever its
-        owner.
-        """
+        """Return whether another cluster with this cluster's name registered the instance."""
         return False
 
     def is_superseded_version(self, older: Instance, newer: Instance) -> bool:  # noqa: ARG002 - a registry knows
@@ -86,9 +79,7 @@ class WriteNotes:
 
     @property
     def most_servers_at_one_url(self) -> int:
-        """The number of servers that may answer at one URL: a run does not know it, and assumes more than
-        one.
-        """
+        """The most servers that may answer at one URL: a run does not know it, and assumes several."""
         return 2
 
     def has_instances(self, owner: str) -> bool:
@@ -96,9 +87,7 @@ class WriteNotes:
         return self.table.count_instances(owner) > 0
 
     def is_key_unused(self, key: InstanceKey) -> bool:  # noqa: ARG002 - who reads no list knows of none
-        """Return whether a key has no instance, and had none lately; False also where the knowledge is
-        old.
-        """
+        """Return whether a key has no instance, and had none lately; False where that is not certain."""
         return False
 
     def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
@@ -108,9 +97,7 @@ class WriteNotes:
         return None
 
     def adapt_to_registered(self, want: Instance, have: Instance | None) -> Instance:
-        """Return the wanted instance adapted to the one that is registered, which may differ from the one
-        planned for.
-        """
+        """Return the wanted instance adapted to the registered one, which may not be the planned one."""
         return rules.adapt_to_registered(want, have, self.table.lost_override(want.key))
 
     def require_ownership(self, have: Instance | None, order: ChangeOrder) -> None:
@@ -125,8 +112,7 @@ class WriteNotes:
     def require_removable(self, seen: Iterable[Instance | None], order: ChangeOrder) -> None:
         """Check that a removal may take what each server holds, and note an instance of another owner.
 
-        :raises OwnershipConflict: an instance belongs to another owner, unless that one gave it away and the
-            server does not know.
+        :raises OwnershipConflict: an instance is another owner's, who did not give it away before.
         """
         versions = [one for one in seen if one is not None]
         have = newest(versions)
@@ -163,9 +149,7 @@ def timestamp_ms_giving_way(age_seconds: float = windows.LONGEST_LIST_LAG_SECOND
 
 
 def next_timestamp_ms(have: Instance | None) -> int:
-    """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one, whatever this
-    machine's clock says.
-    """
+    """Return a ``lastDirtyTimestamp`` in ms that is newer than the stored one, whatever the clock says."""
     return rules.newer_timestamp_ms(have, unix_now_ms())
 
 

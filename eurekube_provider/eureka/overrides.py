@@ -50,13 +50,10 @@ class StatusByServer:
 class NamedInstances:
     """The instances that a name on the command line stands for.
 
-    :ivar registered: instances that a server holds, as they are now; as listed if only servers that do not
-        answer may hold one.
-    :ivar unreadable: instances that no request can name, or about which a server refuses to answer; as
-        listed.
-    :ivar only_listed: instances that a list shows as UP, and that no server holds by the uncached read. A
-        list is older than such a read; but an instance that a younger list still shows is there, under
-        whatever id.
+    :ivar registered: instances that a server holds, as they are now, or as listed if it does not answer.
+    :ivar unreadable: instances that no request can name, or that a server refuses to show; as listed.
+    :ivar only_listed: instances that a list shows as UP, and that no server holds by the later uncached read.
+        What a younger list still shows is there, under whatever id.
     """
 
     registered: tuple[Instance, ...] = ()
@@ -130,9 +127,7 @@ def read_listed_instances(peers: Peers, listed: Sequence[Instance]) -> NamedInst
 
 
 def can_be_named_in_url(instance: Instance) -> bool:
-    """Return whether a request can name the instance: a server may let an id register that it refuses in
-    every URL.
-    """
+    """Return whether a request can name it: a server may let an id register that no URL can contain."""
     return not any(map(describe_unaddressable_name, instance.key))
 
 
@@ -156,8 +151,7 @@ def is_another_instance_up_everywhere(
 ) -> bool:
     """Return whether callers find another instance of the application on every server that answers.
 
-    A server's list names the other instances. Each is then read to see whether it is UP: the list may be half
-    a minute old.
+    A server's list, perhaps half a minute old, names the others. Each is then read to see whether it is UP.
 
     :param besides: instances that do not count.
     :raises RegistryError: no server answers.
@@ -204,9 +198,8 @@ def clear_overrides(
     again, until neither has come back for :data:`.windows.WRITE_REPLICATION_SECONDS`, for at most
     :data:`.windows.LONGEST_STATUS_POLL_SECONDS`.
 
-    :param includes_registered_out_of_service: True to put into service also instances that registered
-        themselves as OUT_OF_SERVICE: an override UP is set, and cleared. If the process dies in between, the
-        next call clears that UP.
+    :param includes_registered_out_of_service: True to put into service also what registered itself as
+        OUT_OF_SERVICE: an override UP is set, and cleared, if need be by the next call.
     :raises RegistryError: no server can be asked.
     """
     cleared = [
@@ -234,8 +227,7 @@ def _clear_override(
 ) -> bool:
     """Clear an instance's override on every server; return whether there was one.
 
-    :param was_cleared_before: True if the override was cleared before, so that OUT_OF_SERVICE without an
-        override is its remainder.
+    :param was_cleared_before: True if OUT_OF_SERVICE without an override is one's remainder.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [

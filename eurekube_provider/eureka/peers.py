@@ -25,8 +25,7 @@ from eurekube_provider.core.model import Instance, InstanceKey
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.peer_threads import PeerExecutor, is_executor_thread
+from eurekube_provider.eureka.fan_out import FanOut, PeerExecutor, is_executor_thread
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_copy_between_servers
@@ -40,14 +39,11 @@ _T = TypeVar("_T")
 
 MOST_REMOVALS_UNTIL_HOLDER_ANSWERS = 5
 """The most times that a removal is sent to a single URL until a server behind it answers that it held the
-instance: a load balancer takes its servers in turn, and one that does not hold the instance forwards
-nothing.
+instance: a load balancer takes its servers in turn, and only a holder forwards it.
 """
 
 FEWEST_LEASES_FOR_BATCHES = 500
-"""The number of Eureka leases from which on batches are used: for fewer, single requests cost little, and
-every server understands them.
-"""
+"""The number of Eureka leases from which on batches are used: fewer cost little as single requests."""
 
 
 class Peers:
@@ -102,8 +98,7 @@ class Peers:
     def renew(self, instance: Instance, renewal_number: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
 
-        That server tells its peers, which register the instance where it is missing, a person's override
-        included.
+        That server tells its peers, which register what they lack, a person's override included.
 
         :param renewal_number: counts the renewals of this instance. Every second renewal begins at another
             server than the preferred one, each in turn: servers that cannot reach each other still get
@@ -140,8 +135,7 @@ class Peers:
     def copy_to_cut_off_server(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
         """Register an instance at a server that the other servers do not reach. Raises nothing.
 
-        :param holder: the server that holds the instance; by default whichever other server answers that it
-            does.
+        :param holder: the server that holds the instance; by default whichever other one does.
         :returns: True if the instance was registered.
         """
         try:
@@ -201,9 +195,7 @@ class Peers:
         return merge_lists(lists.values()), failures
 
     def find_duplicate_urls(self) -> dict[str, str]:
-        """Ask the servers who they are; return the URLs that lead to the same server as another URL, each
-        with that other URL.
-        """
+        """Ask the servers who they are; return the URLs of a server that has another, with that one."""
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
         first: dict[tuple[str, ...], str] = {}
         found = {
@@ -252,8 +244,7 @@ class Peers:
     ) -> tuple[dict[str, Instance | None], dict[str, RegistryError]]:
         """Ask every server for the instance, past its caches. Raises nothing.
 
-        :returns: by URL, the instance at each server that answered, None where it does not hold it; and the
-            failures of the others.
+        :returns: by URL, each server's instance, None for none; and the failures of the others.
         """
         return self.ask_all(lambda peer: peer.read(application, instance_id))
 
@@ -273,14 +264,8 @@ class Peers:
         :returns: the answers and the failures, by URL. Servers that were not asked, or not waited for, are
             failures; requests that were sent to them go on in the background.
         """
-        if len(self.peers) == 1:
-            (peer,) = self.peers
-            try:
-                return {peer.url: self._ask_only_server(ask, may_be_slow=True)}, {}
-            except RegistryError as error:
-                return {}, {peer.url: error}
         fan_out = FanOut(ask)
-        if is_executor_thread():
+        if len(self.peers) == 1 or is_executor_thread():
             for peer in self.peers:
                 self._ask_one(fan_out, peer)
             fan_out.wait_and_return_unanswered(self.peers, (), for_all=True)
@@ -311,18 +296,6 @@ class Peers:
             if peer.url not in fan_out.answers and peer.url not in failures:
                 failures[peer.url] = self._not_awaited_error(peer, "has not answered lately")
         return fan_out.answers, failures
-
-    def _ask_only_server(self, ask: Callable[[Peer], _T], *, may_be_slow: bool) -> _T:
-        (peer,) = self.peers
-        started = time.monotonic()
-        try:
-            answer = ask(peer)
-        except RegistryUnreachable as error:
-            self.avoided.avoid(peer, "does not answer", error)
-            raise
-        if may_be_slow or time.monotonic() - started <= windows.SLOW_SERVER_SECONDS:
-            self.avoided.stop_avoiding(peer)
-        return answer
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
         found = fan_out.ask(peer)
@@ -364,12 +337,9 @@ class Peers:
         A server that is avoided is not waited for where another one has answered.
 
         :param is_found: returns True for an answer that ends the search.
-        :param may_be_slow: True for an answer that takes its time: no server gets a short time-out, or is
-            asked last since it was slow.
+        :param may_be_slow: True for an answer that takes its time: no server counts as slow for it.
         :raises RegistryError: no server answered.
         """
-        if len(self.peers) == 1:
-            return self._ask_only_server(ask, may_be_slow=may_be_slow)
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()

@@ -27,15 +27,13 @@ class UnansweredWrite:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCheck:
-    """A planned check of one server for an instance that was removed, or whose unanswered write may
-    still arrive.
+    """A planned check of one server for an instance that was removed, or may still come.
 
     :ivar instance: the instance as it was removed, or last sent.
     :ivar due_at: when the check is due.
     :ivar checks_before: how many checks went before.
     :ivar is_removed: True if the instance was removed; False if it may come late, and its owner may want it.
-    :ivar former_owners: the owners before, who gave the instance to its owner. A version that one of these
-        owners wrote later is not removed.
+    :ivar former_owners: the owners before a hand-over; what one of them wrote later is not removed.
     """
 
     instance: Instance
@@ -92,32 +90,22 @@ class InstanceRecord:
 
     :ivar key: the application and the id, as one object that all indexes share.
     :ivar instance: the instance in Eureka, as far as known; None for none.
-    :ivar is_confirmed: True if a write or an uncached read of this process showed ``instance``, and not a
-        list alone.
-    :ivar confirmed_at: when the instance was written, read past the caches or removed, if so recently that a
-        list may say otherwise.
+    :ivar is_confirmed: True if a write or an uncached read showed ``instance``, and not a list alone.
+    :ivar confirmed_at: when it was written, read or removed, if so recently that a list may differ.
     :ivar former_owners: the owners before a hand-over: a server that was away may not know of the hand-over.
-    :ivar lost_by_owner: by owner, the instance as it was when the servers forgot it, so that it can be
-        restored.
-    :ivar lost_overridden_instance: the instance as it was when the servers forgot it, with a person's
-        override.
-    :ivar unanswered_registration: a registration that no server answered; a frozen server may carry it out
-        when it is back.
+    :ivar lost_by_owner: by owner, the instance as it was when the servers forgot it, to be restored.
+    :ivar lost_overridden_instance: the instance, with a person's override, that the servers forgot.
+    :ivar unanswered_registration: one that a frozen server may carry out when it is back.
     :ivar unanswered_override: an override that no server answered.
     :ivar override_changed_at: when an override was set, cleared, or removed with the instance.
-    :ivar checks_by_url: by URL, the next check of each server for an instance that was removed, or may come
-        late.
+    :ivar checks_by_url: by URL, the next check for an instance that was removed, or may come late.
     :ivar renewed_at_by_url: by URL, when each server last accepted a renewal; for stacks' registrations only.
-    :ivar lacking_since_by_url: by URL, the time since which each server answers renewals that it does not
-        hold the instance.
-    :ivar spreading: the servers where the instance was seen since it came UP; None where that is every
-        server, or long ago.
+    :ivar lacking_since_by_url: by URL, the time since which each server answers renewals with 404.
+    :ivar spreading: the servers where it was seen since it came UP; None for all, or long ago.
     :ivar dropped: a stack's registration that is not renewed, since it was removed.
-    :ivar left_at: when a server said that the instance was deregistered or evicted; None if it was registered
-        again.
+    :ivar left_at: when a server said that it was deregistered or evicted; None if it is back.
     :ivar evicted_at: when one of several servers said that it evicted the instance; None if it holds it
-        again. The eviction proves that the instance once existed there, so that its absence means that it
-        left.
+        again. The eviction proves that it was there, so that its absence means that it left.
     :ivar departure_asked_at: when the servers were last asked whether the instance left.
     :ivar departure_deferred_at: when that question last had to wait.
     """
@@ -152,14 +140,12 @@ class InstanceRecord:
             sent: UnansweredWrite | None = getattr(self, name)
             if sent is not None and not sent.may_still_arrive(now):
                 setattr(self, name, None)
-        if self.renewed_at_by_url is not None:
-            self.renewed_at_by_url = _drop_old_renewals(self.renewed_at_by_url, now)
-        if self.lacking_since_by_url is not None:
-            self.lacking_since_by_url = _drop_old_renewals(self.lacking_since_by_url, now)
-        if (
-            self.spreading is not None
-            and now - self.spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS
-        ):
+        for name in ("renewed_at_by_url", "lacking_since_by_url"):
+            at_by_url: dict[str, float] = getattr(self, name) or {}
+            young = {url: at for url, at in at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS}
+            setattr(self, name, young or None)
+        spreading = self.spreading
+        if spreading and now - spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS:
             self.spreading = None
         # For as long as a list shows it: what nobody renews may stand at a server that spares it.
         if (
@@ -194,11 +180,3 @@ _EXPIRING_FIELDS = (
     "spreading",
     "dropped",
 )
-
-
-def _drop_old_renewals(at_by_url: dict[str, float], now: float) -> dict[str, float] | None:
-    """Return the times of renewals that are younger than :data:`.windows.REMEMBER_RENEWAL_SECONDS`, by URL;
-    None for none.
-    """
-    young = {url: at for url, at in at_by_url.items() if now - at < windows.REMEMBER_RENEWAL_SECONDS}
-    return young or None

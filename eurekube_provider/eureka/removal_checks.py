@@ -1,5 +1,4 @@
-"""A check, some time after a removal from several servers, that the instance is gone; one check serves many
-removals.
+"""A check, some time after removals from several servers, that the instances are gone.
 
 A renewal that one server forwarded just before a removal may give the instance back to another server, where
 the operator would renew it for ever. So every server is asked again after the time that such a renewal takes,
@@ -84,14 +83,11 @@ class RemovalChecks:
             self._removed.pop((peers.connection.service_urls, key), None)
 
     def check_and_remove_again(self) -> None:
-        """Wait until all added removals are due, and remove again what came back; return at once if another
-        thread is already doing so.
+        """Wait until all added removals are due, and remove again what came back, on one thread at a time.
 
-        A failed removal of another thread, which does not wait, is reported on standard error: it is no
-        failure of this thread's removals.
+        A failure of another thread's, which does not wait, goes to standard error, and is not raised here.
 
-        :raises RegistryError: an instance that this thread removed came back and stays; all others were
-            checked.
+        :raises RegistryError: an instance of this thread's came back and stays; all others were checked.
         """
         with self._lock:
             if self._is_checking:

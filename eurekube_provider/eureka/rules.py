@@ -1,14 +1,12 @@
-"""Rules: judgements of a key's state, by all that is known of it and by the answer of a server or a list.
-Pure: times are arguments.
+"""Rules: judgements of a key's state by all that is known of it and by answers. Pure: times are arguments.
 
 A write that got no answer may be carried out late, by a server that was frozen, when the write has been
 undone. A registration that comes after the removal is newer than the removed instance, and an OUT_OF_SERVICE
 that comes after Eurekube's mark was removed passes for a person's, for ever.
 
 An OUT_OF_SERVICE that was answered may come late as well. A server waits 0.2 s for each of its peers, takes a
-busy peer for one that was not told, and tells it again for half a minute, even if the override was cleared
-meanwhile. It tells that peer only, so that this OUT_OF_SERVICE is at some servers, while a person's is at all
-of them.
+busy peer for one that was not told, and tells that one again for half a minute, even if the override was
+cleared meanwhile. So this OUT_OF_SERVICE is at some servers, while a person's is at all of them.
 
 A server also reorders changes within half a second: a registration replaces the one before it, and so
 overtakes an override that was cleared between the two. Its peer then holds the last contents with the status
@@ -18,8 +16,7 @@ against the last write: the owner writes the status again.
 
 If a pod of the same name follows within that half second, the last pod's OUT_OF_SERVICE may come over its
 registration in this way, and go to every server. An OUT_OF_SERVICE that is everywhere just after Eurekube's
-was set or removed is taken for Eurekube's: Eureka does not say who set a status, and nobody else knew of the
-new pod yet.
+was set or removed is taken for Eurekube's: Eureka does not say who set it, and nobody else knew of the pod.
 
 A server that accepted the renewal of a stack's registration lately, and now answers that it does not hold it,
 has not evicted it: its Eureka lease has not ended yet. Unless the server was restarted since, it was asked to
@@ -71,7 +68,12 @@ def judge_list_entry(record: InstanceRecord, listed: Instance | None) -> ListVer
     held = record.instance
     if record.confirmed_at is not None or held is listed:
         return ListVerdict.IGNORED
-    if held is None or listed is None or not _are_equal(held, listed):
+    if (
+        held is None
+        or listed is None
+        or (held.owner, held.status) != (listed.owner, listed.status)
+        or not same_contents_but_status(held, listed)
+    ):
         return ListVerdict.NEEDS_UNCACHED_READ if record.is_confirmed else ListVerdict.CHANGED
     is_older = record.is_confirmed and held.last_dirty_timestamp_ms != listed.last_dirty_timestamp_ms
     return ListVerdict.IGNORED if is_older else ListVerdict.UNCHANGED
@@ -82,29 +84,22 @@ def has_unanswered_out_of_service(record: InstanceRecord, now: float) -> bool:
 
     A registration with the mark of leaving may be late, too, and keep the status that came with it.
     """
-    late = [
-        sent
-        for sent in (record.unanswered_registration, record.unanswered_override)
-        if sent and sent.may_still_arrive(now)
-    ]
-    return any(sent.instance.status is Status.OUT_OF_SERVICE for sent in late)
+    sent = (record.unanswered_registration, record.unanswered_override)
+    late = [one.instance.status for one in sent if one and one.may_still_arrive(now)]
+    return Status.OUT_OF_SERVICE in late
 
 
 def looks_manual_soon_after_ours(
     record: InstanceRecord, found: Instance, now: float, within_seconds: float
 ) -> bool:
-    """Return whether an OUT_OF_SERVICE looks set by a person, but this process set or cleared one within
-    these seconds before.
-    """
+    """Return whether an OUT_OF_SERVICE looks a person's, but this process changed one shortly before."""
     if record.override_changed_at is None or not looks_set_by_a_person(found):
         return False
     return now - record.override_changed_at < within_seconds
 
 
 def looks_set_by_a_person(found: Instance) -> bool:
-    """Return whether an instance is OUT_OF_SERVICE by an override without Eurekube's mark of leaving, as
-    if a person had set it.
-    """
+    """Return whether an OUT_OF_SERVICE is an override without Eurekube's mark, as a person sets it."""
     return found.overridden_status is Status.OUT_OF_SERVICE and not found.is_leaving
 
 
@@ -126,11 +121,8 @@ def add_leaving_mark(instance: Instance) -> Instance:
 
 def newest_version_that_may_come(record: InstanceRecord, removed: Instance, now: float) -> Instance:
     """Return the removed instance, or a later version that its owner sent and that may still come."""
-    late = (
-        record.unanswered_registration.instance
-        if record.unanswered_registration and record.unanswered_registration.may_still_arrive(now)
-        else removed
-    )
+    sent = record.unanswered_registration
+    late = sent.instance if sent and sent.may_still_arrive(now) else removed
     if late.owner != removed.owner:
         return removed
     return max(removed, late, key=lambda one: one.written_at_ms)
@@ -144,11 +136,9 @@ def newer_timestamp_ms(have: Instance | None, now_ms: int) -> int:
 def registration_to_send(
     want: Instance, have: Instance | None, known: Instance | None = None, *, now_ms: int
 ) -> Instance | None:
-    """Return the registration to send so that ``want`` replaces ``have``; None where ``have`` is already as
-    wanted.
+    """Return the registration by which ``want`` replaces ``have``; None where that is as wanted.
 
-    It is newer than any server's version. A person's override stays, and fields that Eurekube does not know
-    are kept.
+    It is newer than any server's version, and keeps a person's override, and fields that are not known.
 
     :param want: if no instance is registered, with the override that it had before the servers forgot it.
     :param known: the instance that was known to be there. If it is newer than ``have``, the server that got
@@ -191,8 +181,7 @@ def lost_version_if_certain(record: InstanceRecord, owner: str) -> Instance | No
     register it again without a read; else None.
 
     It is registered with its former timestamp, and gives way to anything that somebody registered since: a
-    server keeps the newer of two. So nobody has set a status over it, and no write of this process may still
-    come.
+    server keeps the newer of two. So nobody has set a status over it, and no write may still come.
     """
     lost = (record.lost_by_owner or {}).get(owner)
     if lost is None or lost.last_dirty_timestamp_ms is None or record.instance is not None:
@@ -215,8 +204,7 @@ def _is_in_doubt(record: InstanceRecord, version: Instance) -> bool:
 
 
 def adapt_to_registered(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
-    """Return the wanted instance adapted to the one that is registered, which may differ from the one planned
-    for.
+    """Return the wanted instance adapted to the registered one, which may not be the planned one.
 
     A stack's instance is returned unchanged: its program decides about marks.
 
@@ -232,9 +220,7 @@ def adapt_to_registered(want: Instance, have: Instance | None, lost_override: St
 
 
 def apply_override(sent: Instance) -> Instance:
-    """Return ``sent`` as a server holds it: an override hides the status, unless the instance registers as
-    not UP.
-    """
+    """Return ``sent`` as a server holds it: an override hides the status, unless it is not UP."""
     if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):
         return sent
     return replace(sent, status=sent.overridden_status)
@@ -252,9 +238,7 @@ def is_same_registration(held: Instance, removed: Instance) -> bool:
 
 
 def is_same_version(one: Instance, other: Instance) -> bool:
-    """Return whether two instances have the same timestamp, statuses and contents, apart from the fields that
-    the server computes.
-    """
+    """Return whether timestamp, statuses and contents are the same, but for what the server computes."""
     return (
         one.last_dirty_timestamp_ms == other.last_dirty_timestamp_ms
         and one.status is other.status
@@ -271,8 +255,7 @@ def is_owned_by_stack(instance: Instance) -> bool:
 
 
 def has_accepted_renewal_lately(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server accepted a renewal of the instance so recently that it cannot have evicted it
-    since.
+    """Return whether a server accepted a renewal so recently that it cannot have evicted the instance.
 
     A renewed lease lives for twice its duration, but one that was registered again since only for once.
     """
@@ -281,24 +264,13 @@ def has_accepted_renewal_lately(record: InstanceRecord, url: str, instance: Inst
     return at is not None and now - at < longest
 
 
-def has_proof_of_departure(record: InstanceRecord, now: float) -> bool:
-    """Return whether a server recently said that the instance was deregistered or evicted, which proves
-    that it left.
-    """
-    return record.left_at is not None and now - record.left_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
-
-
-def was_evicted_by_a_server(record: InstanceRecord, now: float) -> bool:
-    """Return whether one of several servers recently said that it evicted the instance, and so had held
-    it.
-    """
-    return record.evicted_at is not None and now - record.evicted_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
+def is_departure_proof(said_at: float | None, now: float) -> bool:
+    """Return whether a record's ``left_at``, or its ``evicted_at``, is so recent that it still counts."""
+    return said_at is not None and now - said_at <= windows.KEEP_DEPARTURE_PROOF_SECONDS
 
 
 def is_server_cut_off(record: InstanceRecord, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server has lacked a syncer's instance for so long that no other server will tell
-    it.
-    """
+    """Return whether a server has lacked a syncer's instance so long that no other will tell it."""
     since = (record.lacking_since_by_url or {}).get(url)
     return (
         since is not None and now - since >= windows.CUT_OFF_AFTER_SECONDS and not is_owned_by_stack(instance)
@@ -306,8 +278,7 @@ def is_server_cut_off(record: InstanceRecord, url: str, instance: Instance, now:
 
 
 def may_copy_between_servers(held: Instance, lacking: Instance | None) -> bool:
-    """Return whether another server's instance may be registered at a server that is cut off: not with an
-    override.
+    """Return whether to register another server's instance at one that is cut off: without an override.
 
     :param lacking: the instance at the server that is cut off, if it has one after all.
     """
@@ -317,8 +288,7 @@ def may_copy_between_servers(held: Instance, lacking: Instance | None) -> bool:
 def successors_not_seen_at(
     records: Iterable[InstanceRecord], url: str, leaving: Collection[Instance], since: float, now: float
 ) -> list[Instance]:
-    """Return the instances that replace leaving ones of their application, and that a server was not seen to
-    hold.
+    """Return the instances that replace leaving ones of their application, and were not seen at a server.
 
     None if the server holds another instance, as far as is known, or if nothing replaces the leaving ones:
     the server then loses its last instance, as is wanted. An instance that registered itself, on a machine,
@@ -328,10 +298,8 @@ def successors_not_seen_at(
 
     :param records: the records of the application.
     :param leaving: the instances, of one application, that are about to be removed at the server.
-    :param since: when the first of these was registered, if that was lately: older instances are wherever
-        these are.
-    :returns: the instances, the longest registered first: if a server lacks that one, no other server tells
-        it.
+    :param since: when the first of these was registered, if lately: older ones are wherever these are.
+    :returns: the longest registered first: if a server lacks that one, no other server tells it.
     """
     keys = {one.key for one in leaving}
     are_stacks = any(map(is_owned_by_stack, leaving))
@@ -354,8 +322,7 @@ def successors_not_seen_at(
 def urls_with_other_status_than_written(
     held_by_url: Mapping[str, Instance | None], last_written: Instance
 ) -> tuple[str, ...]:
-    """Return the URLs of servers that hold another status than this process last wrote, while another server
-    holds the written one.
+    """Return the URLs of servers with another status than the one last written, which another server holds.
 
     Servers with an override or a newer version, which somebody else wrote, are left out.
 
@@ -383,8 +350,7 @@ def urls_with_other_status_than_written(
 def is_status_other_than_written_everywhere(
     held_by_url: Mapping[str, Instance | None], last_written: Instance
 ) -> bool:
-    """Return whether all servers that hold this process's last version have it with another status, without
-    an override.
+    """Return whether all servers hold this process's last version with another status, and no override.
 
     :param held_by_url: the instance at each server that answered.
     """
@@ -400,10 +366,6 @@ def is_status_other_than_written_everywhere(
             for one in there
         )
     )
-
-
-def _are_equal(one: Instance, other: Instance) -> bool:
-    return one.owner == other.owner and one.status is other.status and same_contents_but_status(one, other)
 
 
 class InstanceVerdict(Enum):
@@ -427,8 +389,7 @@ class ServerAnswers:
     :ivar have_all_answered: True if none of them failed to answer.
     :ivar started_ms_by_url: when each was started, by its own clock; without those that do not say.
     :ivar urls_with_kept_memory: those that are known to have forgotten nothing.
-    :ivar may_have_lost_memory: True if one was restarted lately, so that a missing instance may have been
-        forgotten.
+    :ivar may_have_lost_memory: True if one was restarted lately: what is missing may be forgotten.
     :ivar most_servers_at_one_url: the most servers that answer at one URL.
     """
 
@@ -459,9 +420,7 @@ class Ownership:
     checks_cluster_uid: bool = False
 
     def is_renewed_by_this_operator(self, instance: Instance) -> bool:
-        """Return whether the instance belongs to a syncer of this cluster, or to a stack that asks this
-        operator to renew it.
-        """
+        """Return whether a syncer of this cluster, or a stack that asks this operator, owns it."""
         return self.is_owned_by_syncer_of_this_cluster(instance) or self.is_renewed_for_stack(instance)
 
     def is_owned_by_syncer_of_this_cluster(self, instance: Instance) -> bool:
@@ -494,8 +453,7 @@ def judge_checked_instance(
 
     :param found: the instance as it was read at the server.
     :returns: GONE; LEFT_OVER; FOREIGN for an instance without an owner; LATE_WRITE where the owner must say
-        what is wanted, perhaps another owner to whom the instance was handed over, since the hand-over may
-        have come late, too.
+        what is wanted, perhaps another one, to whom a hand-over may have come late, too.
     """
     if found is None:
         return InstanceVerdict.GONE
@@ -558,8 +516,7 @@ def instances_out_of_service_at_some(lists: Iterable[Iterable[Instance]]) -> lis
 def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: bool) -> InstanceVerdict:
     """Judge an instance that is no longer listed, and that no server says has left.
 
-    :param have_servers_warmed_up: True if each server has run for long enough to have heard of all living
-        instances, and is alone at its URL.
+    :param have_servers_warmed_up: True if each runs long enough to know all, alone at its URL.
     :returns: REGISTERED if a server holds it, GONE if its absence is proved; else UNDECIDED.
     """
     if servers.newest is not None:
@@ -587,8 +544,7 @@ def judge_listed_stack_registration(
     nobody renewed it for as long as its lease lasts, the server may just have evicted it, and it is renewed.
 
     :param now_seconds: Unix time.
-    :param do_servers_share_instances: called, where it matters, to find out whether servers tell each other
-        of their instances.
+    :param do_servers_share_instances: called, where it matters, to find out whether servers do.
     :returns: REGISTERED, REMOVED, or UNDECIDED where a server that did not answer may hold it.
     """
     found, dropped = servers.newest, record.dropped
@@ -632,8 +588,7 @@ def judge_missing_stack_registration(
     :param answered: the servers that, just before the read, told for how long they have run; any other that
         lacks the registration may have forgotten it.
     :param is_restoring: True if it was judged FORGOTTEN before, and could not be restored.
-    :returns: FORGOTTEN, REMOVED, or UNDECIDED where no server holds it and none tells any more for how long
-        it has run.
+    :returns: FORGOTTEN, REMOVED, or UNDECIDED where no server holds it or tells its uptime any more.
     """
     if removed_from:
         return InstanceVerdict.REMOVED
@@ -659,8 +614,7 @@ def judge_missing_stack_registration(
 
 
 def is_held_in_another_region(record: InstanceRecord, servers: ServerAnswers, missed: Instance) -> bool:
-    """Return whether the servers show the very version whose renewal all of them missed, and none has
-    accepted one.
+    """Return whether all servers show the very version whose renewal they missed, and accepted none.
 
     A server that reads other regions (``remote-region-urls-with-name``) shows what those hold by an uncached
     read and in its lists, and answers its renewal with 404. A registration here would stay when the one there
@@ -682,12 +636,10 @@ def is_held_in_another_region(record: InstanceRecord, servers: ServerAnswers, mi
 def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: bool = False) -> tuple[str, ...]:
     """Return the servers at which an instance was removed that others still hold.
 
-    None if a server has lost its memory, nor behind a load balancer, where each answer may come from another
-    server.
+    None if a server has lost its memory, nor behind a load balancer, where each answer may be another's.
 
     :param since: Unix time; a later registration may still be on its way.
-    :param was_dropped: True if the removal is known: then answers of servers that have forgotten nothing
-        count in these cases, too.
+    :param was_dropped: True if the removal is known: servers that kept their memory then count always.
     """
     held, found = servers.held_by_url, servers.newest
     if servers.may_have_lost_memory or servers.most_servers_at_one_url > 1:
@@ -713,9 +665,7 @@ def may_have_been_evicted(held_by_url: Mapping[str, Instance | None], now_second
 
 
 def does_list_suggest_renewal(record: InstanceRecord, listed: Instance, now: float) -> bool:
-    """Return whether a list suggests to renew a registration: a removed one only once the list cannot be
-    too old.
-    """
+    """Return whether to renew what a list shows: a removed one only once the list cannot be too old."""
     dropped = record.dropped
     is_news = dropped is None or is_registered_again(dropped, listed)
     return is_news or (dropped is not None and now - dropped.asked_at > windows.LIST_LAG_SECONDS)

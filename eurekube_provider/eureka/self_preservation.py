@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 RENEWALS_PER_INSTANCE_AND_MINUTE = 2
 LARGEST_HARMLESS_SHARE = 0.15
-"""The largest share of a registry that an operator can stop renewing without taking Eureka into
-self-preservation.
-"""
+"""The largest share of a registry that can stop renewing without taking Eureka into self-preservation."""
 
 FEWEST_INSTANCES_TO_WARN = 20
 """The number of instances in a registry below which the share says little, and no warning is given."""
@@ -27,8 +25,7 @@ _LAST_MINUTE_PATTERN = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<
 class FrontPage:
     """The renewal figures of a server's front page.
 
-    :param renewals_threshold: the number of renewals a minute below which the server stops evicting
-        instances.
+    :param renewals_threshold: the renewals a minute below which the server evicts no instances.
     :param renewals_last_minute: the number of renewals that the server got in the last minute.
     """
 
@@ -45,8 +42,7 @@ class FrontPage:
 class RenewalShare:
     """This process's share of a registry's renewals.
 
-    :param renewed_here: the number of instances that this process renews; ``registered`` of all in the
-        registry.
+    :param renewed_here: how many instances this process renews, of ``registered`` in the registry.
     """
 
     renewed_here: int

@@ -35,8 +35,7 @@ def ensure_successors_by_application(
     register the successors where none is known to be.
 
     :returns: by application, the servers where that failed, with the reason: its instances must not be
-        removed there yet. None for a stack's run: its removals must be done when it ends, so that it does not
-        wait for a server.
+        removed there yet. None for a stack's run, whose removals must be done when it ends.
     """
     by_application = defaultdict[str, list[Instance]](list)
     for one in leaving:
@@ -57,8 +56,7 @@ def ensure_successors_by_application(
 def _ensure_successor_at(
     peer: Peer, *, peers: Peers, table: InstanceTable, unseen_by_url: Mapping[str, Sequence[Instance]]
 ) -> None:
-    """Make sure that a server holds a successor of the leaving instances: register the successors there if it
-    holds none that is UP.
+    """Register the successors of the leaving instances at a server that holds none that is UP.
 
     :param unseen_by_url: the successors that each server was not seen to hold; the longest registered first.
     :raises RegistryUnreachable: the server does not answer.

@@ -1,5 +1,4 @@
-"""The records of one Eureka: from this process's writes and uncached reads, and from lists, which are only
-hints.
+"""The records of one Eureka: from writes, uncached reads, and lists, which are only hints.
 
 A list is up to half a minute old, so that it never overrules a recent write or read; where it contradicts
 older knowledge, an uncached read decides.
@@ -76,9 +75,7 @@ class InstanceTable:
                 self.listener.instances_of_owner_changed(owner)
 
     def notify_affected_owners(self, instances: Collection[Instance]) -> None:
-        """Notify the owners of these instances, and owners in an application in which one of them
-        registered itself.
-        """
+        """Notify the owners of these instances, and those beside one that registered itself."""
         self.notify_owners({one.owner for one in instances} | self._owners_beside_self_registered(instances))
 
     def _owners_beside_self_registered(self, instances: Iterable[Instance]) -> set[str | None]:
@@ -107,8 +104,7 @@ class InstanceTable:
     def store_confirmed_absence(self, key: InstanceKey, *, may_be_forgotten: bool = False) -> None:
         """Remove an instance that an uncached read did not find.
 
-        :param may_be_forgotten: True if the servers may have lost the instance: a person's override is then
-            restored with the instance.
+        :param may_be_forgotten: True if servers may have lost it: a person's override is kept to restore.
         """
         with self._locked_record(key) as record:
             self._store_confirmed_absence(record, may_be_forgotten=may_be_forgotten)
@@ -263,9 +259,7 @@ class InstanceTable:
                 record.renewed_at_by_url = {**(record.renewed_at_by_url or {}), url: self.clock()}
 
     def has_accepted_renewal_lately(self, url: str, instance: Instance) -> bool:
-        """Return whether a server accepted a renewal of the instance so recently that it cannot have
-        evicted it since.
-        """
+        """See :func:`.rules.has_accepted_renewal_lately`."""
         with self._lock:
             record = self._records.get(instance.key)
             return record is not None and rules.has_accepted_renewal_lately(
@@ -336,26 +330,20 @@ class InstanceTable:
             }
             return {url: unseen for url, unseen in found.items() if unseen}
 
-    def note_departures(self, keys: Iterable[InstanceKey]) -> None:
-        """Note that a server says that these instances were deregistered or evicted, and not registered
-        again.
+    def note_departures(self, left: Iterable[InstanceKey], evicted: Iterable[InstanceKey] = ()) -> None:
+        """Note that a server says that instances were deregistered or evicted, and not registered again.
+
+        :param evicted: those that one of several servers evicted: others may have their renewals.
         """
-        for key in keys:
+        for key in left:
             with self._locked_record(key) as record:
                 record.left_at = self.clock()
-
-    def note_evictions(self, keys: Iterable[InstanceKey]) -> None:
-        """Note that one of several servers says that it evicted these instances: others may have their
-        renewals.
-        """
-        for key in keys:
+        for key in evicted:
             with self._locked_record(key) as record:
                 record.evicted_at = self.clock()
 
     def forget_departures_of_registered(self) -> None:
-        """Forget, for instances that are registered again, that they left and that servers were asked for
-        them.
-        """
+        """Forget of registered instances that they left, and that servers were asked for them."""
         with self._lock:
             for record in self._expiring.values():
                 if record.instance is not None:
@@ -364,8 +352,7 @@ class InstanceTable:
                     ) = None
 
     def choose_keys_to_ask_servers_about(self, keys: Iterable[InstanceKey], most: int) -> list[InstanceKey]:
-        """Choose the keys for which servers may be asked now, the longest unasked first, and note the
-        question.
+        """Choose the keys to ask servers about now, the longest unasked first, and note the question.
 
         Keys that an earlier question left out may still wait. If such a key has been unasked for longer it
         has its turn first: else a large application would keep all others from being asked for.
@@ -442,9 +429,7 @@ class InstanceTable:
         ]
 
     def believe_next_list(self) -> None:
-        """Believe the next list: somebody else may have changed anything since this process wrote or read
-        it.
-        """
+        """Believe the next list: somebody else may have changed anything since the last write or read."""
         with self._lock:
             for record in self._records.values():
                 record.is_confirmed, record.confirmed_at = False, None
@@ -495,9 +480,7 @@ class InstanceTable:
             return list(self._by_application.get(name.upper(), {}).values())
 
     def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
-        """Return all instances by application; while nothing changes in an application, its instances are
-        the same object.
-        """
+        """Return all instances by application, as the same object while nothing changes in one."""
         with self._lock:
             for name in self._by_application.keys() - self._snapshots_by_application.keys():
                 self._snapshots_by_application[name] = tuple(self._by_application[name].values())
@@ -528,9 +511,7 @@ class InstanceTable:
             return len(self._by_owner.get(owner, ()))
 
     def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
-        them.
-        """
+        """Return how many instances of an owner, or a cluster's syncers, are UP by the brake's count."""
         with self._lock:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
@@ -547,8 +528,7 @@ class InstanceTable:
     ) -> tuple[list[Instance], list[InstanceKey]]:
         """Merge a list of the whole registry into the records.
 
-        If an instance that registered itself has left, the owners of other instances in its application are
-        notified.
+        If an instance that registered itself has left, the owners beside it are notified.
 
         :param is_complete: True if an instance that the list lacks is gone, as far as a list can tell.
         :param may_be_forgotten: True if servers may have lost instances that the list lacks, see
@@ -607,9 +587,7 @@ class InstanceTable:
             self._mark_expiring(record)
 
     def _get_or_create_record(self, key: InstanceKey) -> InstanceRecord:
-        """Return the record of a key, made if there is none; the lock must be held, here and in the
-        methods below.
-        """
+        """Return the record of a key, perhaps a new one; the lock must be held, here and below."""
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = InstanceRecord(key)
@@ -640,9 +618,7 @@ class InstanceTable:
         *,
         is_removed: bool = False,
     ) -> None:
-        """Plan checks of every server, the first soon. What was to be checked for a removal still is, unless
-        this is the next removal.
-        """
+        """Plan checks of every server, the first soon, and keep those of a removal until the next one."""
         if not self._urls:
             return
         check = PlannedCheck(
@@ -683,9 +659,7 @@ class InstanceTable:
             self._records.pop(record.key, None)
 
     def _mark_expiring(self, record: InstanceRecord) -> None:
-        """Note that a record has entries that expire; now and then forget expired entries, since that
-        visits all such records.
-        """
+        """Note that a record has entries that expire; now and then, forget all expired ones."""
         self._expiring[record.key] = record
         if len(self._expiring) >= self._purge_from:  # no list comes that would do it
             self._purge_expired(self.clock())
@@ -702,7 +676,7 @@ class InstanceTable:
         """Set a record's instance, None for none, and update all indexes."""
         before, record.instance = record.instance, instance
         self._keys_unlike_list.add(record.key)
-        counts_change = before is None or instance is None or not _are_counted_alike(before, instance)
+        counts_change = before is None or instance is None or _counted_by(before) != _counted_by(instance)
         if before is not None and counts_change:
             _remove_from_index(self._by_application, before.application, record.key)
             if before.owner:
@@ -717,9 +691,7 @@ class InstanceTable:
         self._snapshots_by_application.pop(record.key[0], None)
 
     def _remove_instance(self, record: InstanceRecord, *, may_be_forgotten: bool = False) -> None:
-        """Remove a record's instance; if servers forgot it, keep a person's override, but none of
-        Eurekube's.
-        """
+        """Remove a record's instance; if servers forgot it, keep a person's override, but not Eurekube's."""
         instance = record.instance
         if may_be_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
             record.lost_overridden_instance = instance
@@ -744,15 +716,9 @@ class InstanceTable:
                 _add_to_counter(self._up_by_cluster, cluster, by)
 
 
-def _are_counted_alike(one: Instance, other: Instance) -> bool:
-    """Return whether all counts and indexes of keys are the same for two versions of one instance."""
-    return (
-        one.owner == other.owner
-        and one.status is other.status
-        and one.vip_address == other.vip_address
-        and one.secure_vip_address == other.secure_vip_address
-        and counts_for_brake(one) == counts_for_brake(other)
-    )
+def _counted_by(one: Instance) -> tuple[object, ...]:
+    """Return all by which an instance is counted, and found in the indexes of keys."""
+    return one.owner, one.status, one.vip_address, one.secure_vip_address, counts_for_brake(one)
 
 
 def _remove_from_index(index: dict[str, dict[InstanceKey, Instance]], name: str, key: InstanceKey) -> None:

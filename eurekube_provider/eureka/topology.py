@@ -75,9 +75,7 @@ class Topology:
         self._believed_until = time.monotonic() + windows.TOPOLOGY_CACHE_SECONDS
 
     def find_batch_obstacle(self) -> str | None:
-        """Ask the servers, and return why batches cannot be used; None where they can, or
-        :data:`NO_SERVER_ANSWERS_OBSTACLE`.
-        """
+        """Ask the servers; return why batches cannot be used, :data:`NO_SERVER_ANSWERS_OBSTACLE`, or None."""
         known = set(map(_normalised_url, self._urls))
 
         def ask(peer: Peer) -> tuple[str, ...]:

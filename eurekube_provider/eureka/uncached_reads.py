@@ -4,6 +4,10 @@ A list is answered from a cache, and a request for a list that nobody else asks 
 registry in the server for good. The read of one instance uses no cache, leaves nothing behind and renews
 nothing, so that a dead instance lapses however often somebody reads it.
 
+A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as a Eureka does
+for an instance that it does not hold. Only a Eureka gives a list of instances. So where an instance is
+missing a server is asked for its list, once, before its 404 counts as a proof.
+
 Source: ResponseCacheImpl and InstanceResource of Netflix/eureka.
 """
 
@@ -12,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from weakref import WeakSet
 
-from eurekube_provider.core.errors import RegistryError, RegistryRejected
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import Instance, InstanceKey, newest
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -22,9 +27,7 @@ MOST_PARALLEL_READS = 8
 """The number of reads at once from one server; its connections are pooled."""
 
 RefusalByKey = dict[InstanceKey, RegistryRejected]
-"""Instances about which a server refuses to answer for good, e.g. for an id that it does not accept in a
-URL, and the error.
-"""
+"""Instances that a server refuses to show for good, e.g. for an id that no URL may have, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,38 @@ def read_everywhere(
     """
     wanted = list(keys)
     return UncachedReads(*peers.ask_all_or_raise(lambda peer: read_instances(peer, wanted, refused)))
+
+
+_verified_peers: WeakSet[Peer] = WeakSet()
+
+
+def require_one_eureka_and_return_errors(what: str, peers: Peers) -> dict[str, RegistryError]:
+    """Return, by URL, the errors of servers that are no Eureka or do not answer; at least one must.
+
+    :param what: the attempted request, for the error.
+    :raises RegistryUnreachable: no server is a Eureka.
+    """
+    found = peers.ask_all(_verify_is_eureka)[1]  # what is no Eureka, or gives no answer
+    if len(found) < len(peers.peers):
+        return found
+    error = next(iter(found.values()))
+    raise RegistryUnreachable(f"{what}: {error}", url=error.url, status_code=error.status_code)
+
+
+def _verify_is_eureka(peer: Peer) -> None:
+    if peer in _verified_peers:
+        return
+    try:
+        peer.list_instances()
+    except RegistryDenied:
+        return  # a Eureka that has just started has no list to show
+    except RegistryError as error:
+        if error.status_code is None or error.status_code >= 500:
+            raise
+        raise RegistryUnreachable(
+            f"{peer.url} answers as no Eureka does, so that its 404 does not say that nothing is registered "
+            f"({error})",
+            url=peer.url,
+            status_code=error.status_code,
+        ) from None
+    _verified_peers.add(peer)

@@ -14,9 +14,7 @@ STATUS_REPLICATION_SECONDS = 0.6
 """Seconds until servers have told each other of a status: they take half a second, in no certain order."""
 
 RENEWAL_REPLICATION_SECONDS = 1.5
-"""Seconds until servers have forwarded a renewal to each other: within half a second, and once more a
-second later.
-"""
+"""Seconds until servers have forwarded a renewal: within half a second, and once more a second later."""
 
 WRITE_REPLICATION_SECONDS = 2.0
 """Seconds until a write at one server is at the others, even where it had to be sent to them twice."""
@@ -61,16 +59,14 @@ four requests), after another server has answered.
 # What lists and deltas show.
 
 LIST_LAG_SECONDS = 35.0
-"""Seconds for which a list may be wrong about a write: a server makes its list again every 30 s, unless
-its ``response-cache-update-interval-ms`` says otherwise, and hears of others' writes within some
-seconds.
+"""Seconds for which a list may be wrong about a write: a server makes its list again every 30 s, unless its
+``response-cache-update-interval-ms`` says otherwise, and hears of others' writes in seconds.
 """
 
 LONGEST_LIST_LAG_SECONDS = 90.0
 """Seconds after which every list shows a write: 30 s of cache on each of two servers, and replication.
 
-A server is seldom frozen for longer than some seconds, so that a write that it did not answer has come by
-then, too.
+A server is seldom frozen for longer than some seconds: what it did not answer has come by then, too.
 """
 
 OLDER_THAN_ANY_REGISTRATION_SECONDS = 10 * 365 * 86_400.0
@@ -82,15 +78,12 @@ doubt: the counts in deltas do not reveal that one instance came and another lef
 """
 
 LONGEST_DELTA_GAP_SECONDS = 120.0
-"""The most seconds between two deltas: a server keeps changes for 180 s, and an answer may be 30 s old,
-unless its ``retention-time-in-m-s-in-delta-queue`` and ``response-cache-update-interval-ms`` say
-otherwise.
+"""The most seconds between two deltas: a server keeps changes for 180 s, and an answer may be 30 s old, by
+``retention-time-in-m-s-in-delta-queue`` and ``response-cache-update-interval-ms``.
 """
 
 DOUBT_UNCHANGED_DELTA_AFTER_SECONDS = 60.0
-"""Seconds after which a delta that stays the same is compared with the list: two rounds of the server's
-cache.
-"""
+"""Seconds after which an unchanged delta is compared with the list: two rounds of the server's cache."""
 
 LIST_PARSE_DELAY_SECONDS = 0.2
 """Seconds for which a list that is read for safety's sake waits to be parsed, while others act on the
@@ -98,14 +91,10 @@ delta: parsing it takes the interpreter longer than everything else after a read
 """
 
 FREQUENT_READ_INTERVAL_SECONDS, FREQUENT_READS_AFTER_CHANGE_SECONDS = 5.0, 60.0
-"""Seconds between two readings after a change of a registry that mirrors follow, and seconds for which the
-readings go on so.
-"""
+"""Seconds between two readings after a change of what mirrors follow, and for which they go on so."""
 
 READING_STUCK_AFTER_SECONDS = 600.0
-"""Seconds after which a reading counts as stuck: a large registry, and many doubts that are settled one by
-one, take their time.
-"""
+"""Seconds after which a reading counts as stuck: doubts of a large registry are settled one by one."""
 
 # How long a server is waited for.
 
@@ -124,9 +113,7 @@ SHORT_TIMEOUT_SECONDS = 0.5
 """Seconds for which a server is waited for if another one can be asked; an answer takes a millisecond."""
 
 SLOW_SERVER_SECONDS = 1.0
-"""Seconds after which a server counts as slow, and is asked last: the read of one instance takes a
-millisecond.
-"""
+"""Seconds after which a server counts as slow, and is asked last: a read takes a millisecond."""
 
 AVOID_SERVER_SECONDS = 10.0
 """Seconds for which a server that did not answer is asked last, and information that only it has is not
@@ -136,14 +123,11 @@ asked for again; and seconds of silence after which no question waits for its ti
 SAME_SILENCE_SECONDS = 120.0
 """Seconds within which two silences of a server count as one, if it answered nothing in between.
 
-Longer than the time between two steps of a roll-out, in which servers are asked; shorter than callers need to
-leave the server.
+Longer than between two steps of a roll-out, which ask servers; shorter than callers need to leave one.
 """
 
 SERVER_GRACE_SECONDS = 0.5
-"""Seconds for which the other servers are waited for once one has answered; longer if that answer itself
-took longer.
-"""
+"""Seconds to wait for the other servers once one has answered; longer if that answer took longer."""
 
 BULK_READ_GRACE_SECONDS = 3.0
 """Seconds to wait for the other servers where many instances are read, and later answers are left out."""
@@ -202,9 +186,7 @@ TimedSupervisorTask of Netflix/eureka.
 """
 
 TOPOLOGY_CACHE_SECONDS = 60.0
-"""Seconds for which two findings are believed: the servers to which a server forwards, and that it is
-alone at its URL.
-"""
+"""Seconds for which two findings are believed: a server's peers, and that it is alone at its URL."""
 
 # Renewals.
 
@@ -218,9 +200,7 @@ RENEWAL_TICK_STUCK_AFTER_SECONDS = 120.0
 """Seconds after which a tick counts as stuck: it may have to ask every server for its peers."""
 
 FIRST_RENEWAL_SECONDS = 5.0
-"""Seconds within which an instance that was found at the start is first renewed: its last renewal is
-unknown, and it may be about to lapse.
-"""
+"""Seconds within which what was found at the start is first renewed: it may be about to lapse."""
 
 LONGEST_RENEWAL_WAIT_SECONDS = 2.0
 """Seconds for which a due renewal waits for a thread before another thread is started."""
@@ -231,9 +211,7 @@ may still reach it; batches are not forwarded. Its Eureka leases live for 180 s 
 """
 
 GATHER_MISSING_SECONDS = 2.0
-"""The most seconds for which instances that a server lacks are gathered while more are asked for: the
-server may never be idle.
-"""
+"""The most seconds for which instances that a server lacks are gathered: it may never be idle."""
 
 REFUSAL_LOG_WINDOW_SECONDS = 600.0
 """Seconds in which only a few instances with refused renewals are logged by name."""
@@ -277,11 +255,7 @@ DEPARTURE_QUESTIONS_WINDOW_SECONDS = 15.0
 """Seconds over which the number of questions about unlisted instances is counted and limited."""
 
 DEFERRED_QUESTION_TURN_SECONDS = 60.0
-"""Seconds for which an instance keeps its turn after a question about it had to wait; the question may never
-come again.
-"""
+"""Seconds for which an instance whose question had to wait keeps its turn: it may never be asked again."""
 
 FRONT_PAGE_INTERVAL_SECONDS, KEEP_FRONT_PAGE_SECONDS = 30.0, 120.0
-"""Seconds between two readings of front pages while somebody looks at their figures, and seconds for which
-the figures are shown.
-"""
+"""Seconds between two readings of front pages while somebody looks, and for which figures are shown."""

@@ -63,9 +63,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 FEWEST_CHANGES_FOR_BATCHES = 20
-"""The number of changes in a plan from which on batches are used; fewer are sent one by one, and forwarded
-by the server.
-"""
+"""The number of changes in a plan from which on batches are used; servers forward fewer, one by one."""
 
 MOST_UNANSWERED_IN_A_ROW = 16
 """The number of single changes in a row that no server answers, after which the others of a plan are given
@@ -224,8 +222,7 @@ class Writer:
     def _can_register_unread(self, order: ChangeOrder) -> bool:
         """Return whether the id was never seen, and its owner has other instances already.
 
-        An owner's first instances are read before they are registered: if somebody else has taken their ids,
-        the read shows it.
+        An owner's first instances are read before: if somebody else has taken their ids, the read shows it.
         """
         return self.notes.has_instances(order.owner) and self.notes.is_key_unused(order.key)
 
@@ -236,9 +233,7 @@ class Writer:
         return have
 
     def _register_new(self, order: ChangeOrder) -> None:
-        """Register an instance whose id was never seen, so that it gives way to one that is there after
-        all.
-        """
+        """Register what was never seen, so that it gives way to an instance that is there after all."""
         if len(self.peers.peers) > 1:
             # Lists of several servers are read from one, and may never agree: what only another one holds
             # may be of any age.
@@ -343,9 +338,7 @@ class Writer:
                 raise error
 
     def register_over(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
-        """Register ``want`` over ``have``, see :func:`.rules.registration_to_send`; return the instance as it
-        is registered then.
-        """
+        """Register ``want`` over ``have``, see :func:`.rules.registration_to_send`; return the result."""
         sent = rules.registration_to_send(want, have, known, now_ms=unix_now_ms())
         if sent is None:
             return replace(have or want, unknown_fields=EMPTY_MAPPING)
@@ -382,9 +375,8 @@ class Writer:
     def _replace_old_incarnations(self, instance: Instance) -> None:
         """Register an instance at each server that holds another incarnation of it.
 
-        A server that freezes before it tells the others leaves them the old incarnation: somebody who is
-        about to remove that one would take it for the present one, and the removal would reach the frozen
-        server later.
+        A server that freezes before it tells the others leaves them the old incarnation: somebody would take
+        that for the present one, and its removal would reach the frozen server later.
         """
 
         def ask(peer: Peer) -> None:
@@ -397,9 +389,7 @@ class Writer:
     def _extended_to_remember_unanswered(
         self, sent: Instance, ask: Callable[[Peer], _T]
     ) -> Callable[[Peer], _T]:
-        """Return ``ask`` extended to note a write that gets no answer: a frozen server may carry it out
-        later.
-        """
+        """Return ``ask`` that also notes an unanswered write: a frozen server may carry it out later."""
 
         def ask_and_remember(peer: Peer) -> _T:
             try:
@@ -485,10 +475,9 @@ class Writer:
         :param held: the servers' versions of the instance that have another status.
         :raises RegistryError: no server answers.
         """
-        self.notes.table.note_override_change(instance)
         if not all(one.is_overridden for one in held):  # clearing does nothing where there is no override
-            self.peers.ask_all_or_raise(lambda peer: peer.set_status(instance, status))
-        self.peers.ask_all_or_raise(lambda peer: peer.clear_status(instance, status))
+            self.set_status_everywhere(instance, status)
+        self.clear_status(instance, status)
 
     def clear_status_until_up(self, instance: Instance, status: Status) -> bool:
         """Clear ``status`` at every server that has it, so that the instance is UP there.
@@ -513,9 +502,7 @@ class Writer:
         )
 
     def _enforce_status(self, change: Change) -> None:
-        """Set a status over another one, between the writes of the marks that tell an enforced status from a
-        person's.
-        """
+        """Set a status, between the writes of the marks that tell an enforced one from a person's."""
         want, sent = change.instance, change.actual or change.instance
         held = self._set_enforced_status(want, sent)
         if held is not None:
@@ -553,8 +540,7 @@ class Writer:
         return held
 
     def _read_back(self, want: Instance, status: Status | None = None) -> Instance:
-        """Read a written instance back until it is as written; another server than the one written to may be
-        half a second behind.
+        """Read a written instance until it is as written: another server may be half a second behind.
 
         :param status: the status that it must have; None for any.
         :raises RegistryRejected: somebody else writes or removes the instance at the same time.

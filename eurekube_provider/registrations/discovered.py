@@ -15,7 +15,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.core.quoting import encodable
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
+from eurekube_provider.eureka.uncached_reads import require_one_eureka_and_return_errors
 from eurekube_provider.registrations.instance_fields import instance_to_properties
 from eurekube_provider.runtime.extras import require_extra
 

@@ -17,8 +17,11 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
-from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
+from eurekube_provider.eureka.uncached_reads import (
+    RefusalByKey,
+    read_instances,
+    require_one_eureka_and_return_errors,
+)
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.application_state import outputs as application_outputs
 from eurekube_provider.registrations.defaults import FIXED_DEFAULTS

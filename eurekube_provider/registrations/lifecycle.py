@@ -33,7 +33,7 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.server_verification import require_one_eureka_and_return_errors
+from eurekube_provider.eureka.uncached_reads import require_one_eureka_and_return_errors
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import drain_and_find_registered_again, undo_drains

@@ -27,9 +27,7 @@ MOST_ITEMS_PER_BATCH = 250
 """The most items in one batch: as many as servers send each other at once."""
 
 READ_BY_HEARTBEAT_TIMESTAMP_MS = 1
-"""A timestamp for heartbeats to which a server answers with the instance that it holds (409): many reads
-in one batch.
-"""
+"""A timestamp for heartbeats that a server answers with the instance that it holds (409): a read."""
 
 
 @dataclass(frozen=True, slots=True)

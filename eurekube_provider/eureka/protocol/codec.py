@@ -103,11 +103,9 @@ def _optional_fields(instance: Instance) -> dict[str, str]:
 
 
 def instance_from_json(document: JsonObject, application: str = "") -> Instance:
-    """Read one ``InstanceInfo``. A part that cannot be read gets its default, and is reported in
-    ``unreadable``.
+    """Read one ``InstanceInfo``; a part that cannot be read gets its default, see ``unreadable``.
 
-    :param application: the application of the list that contains the instance, for an instance that names
-        none.
+    :param application: the application of the list around it, for an instance that names none.
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
     name = intern_text(str(document.get("app") or application).upper())
@@ -159,21 +157,17 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
 def instance_id_of(document: JsonObject) -> str:
     """Return the id by which a server holds an ``InstanceInfo``; empty where no field can be the id.
 
-    Without an ``instanceId``, the id is that of the Amazon data centre, else the host name:
-    InstanceInfo.getId.
+    Without an ``instanceId`` it is that of the Amazon data centre, else the host name: InstanceInfo.getId.
     """
     given = document.get("instanceId")
     if given:
         return str(given)
     center = document.get("dataCenterInfo")
-    if (
-        isinstance(center, dict)
-        and _is_amazon_data_center(center)
-        and isinstance(center.get("metadata"), dict)
-    ):
-        of_center = center["metadata"].get("instance-id")
-        if of_center:
-            return str(of_center)
+    of_center = (
+        center.get("metadata") if isinstance(center, dict) and _is_amazon_data_center(center) else None
+    )
+    if isinstance(of_center, dict) and of_center.get("instance-id"):
+        return str(of_center["instance-id"])
     return str(document.get("hostName") or document.get("ipAddr") or "")
 
 
@@ -184,12 +178,10 @@ def _is_amazon_data_center(center: JsonObject) -> bool:
 
 
 def is_unchanged(instance: Instance, document: JsonObject) -> bool:
-    """Return whether an ``InstanceInfo`` equals the instance that the same server reported before, without
-    reading it fully.
+    """Return whether an ``InstanceInfo``, not fully read, equals what the same server reported before.
 
-    A server stamps each change with its clock; several changes within one millisecond are told apart by the
-    fields that mostly change. A server may set a status without a stamp, when a renewal finds another
-    enforced status.
+    A server stamps each change with its clock, but for a status that a renewal finds enforced; several
+    changes within one millisecond are told apart by the fields that mostly change.
 
     :param document: an ``InstanceInfo`` of the same application and id.
     """
@@ -227,8 +219,7 @@ def instances_from_text(text: bytes | str) -> list[Instance]:
 
 
 def instances_from_json(document: JsonObject) -> list[Instance]:
-    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``; any entry in place of an instance becomes an
-    instance.
+    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``; whatever stands for an instance becomes one.
 
     :raises NotEurekas: the JSON is no list, and must not pass for an empty one.
     """
@@ -244,9 +235,7 @@ def instances_from_json(document: JsonObject) -> list[Instance]:
 
 
 def _parse_list_entry(entry: Any, application: str, number: int) -> Instance:
-    """Read an entry of a list; an entry without an id gets one from its position, so that every entry has
-    its own.
-    """
+    """Read an entry of a list; one without an id gets an id of its own, from its position."""
     if isinstance(entry, dict) and instance_id_of(entry):
         return instance_from_json(entry, application)
     problem = "it has no id" if isinstance(entry, dict) else "it is no instance"
@@ -274,15 +263,9 @@ def _port_from_json(value: Any, default: Port, problems: list[str]) -> Port:
     if value is None:
         return default
     fields = value if isinstance(value, dict) else {"$": value}
-    number, enabled = (
-        _parse_number("port", fields.get("$", default.number), problems),
-        fields.get("@enabled", default.enabled),
-    )
-    if number is None:
-        return shared_port(0, enabled=False)
-    return shared_port(
-        number, enabled=enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true"
-    )
+    number = _parse_number("port", fields.get("$", default.number), problems)
+    is_enabled = str(fields.get("@enabled", default.enabled)).strip().lower() == "true"
+    return shared_port(0, enabled=False) if number is None else shared_port(number, enabled=is_enabled)
 
 
 def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
@@ -304,16 +287,12 @@ def _data_center_from_json(value: Any) -> DataCenter:
 
 
 def lease_end_ms(value: Any) -> int | None:
-    """Return the time, in ms, at which an instance's lease ends: a server's ``lastRenewalTimestamp`` is that
-    end.
+    """Return when an instance's lease ends, in ms: a server's ``lastRenewalTimestamp`` is that end.
 
     A server reports the time of the last renewal plus the lease's duration. Source: Lease.renew.
     """
-    return (
-        _milliseconds_from_json(value.get("lastRenewalTimestamp"), []) or None
-        if isinstance(value, dict)
-        else None
-    )
+    ends = value.get("lastRenewalTimestamp") if isinstance(value, dict) else None
+    return _milliseconds_from_json(ends, []) or None
 
 
 def _lease_from_json(value: Any, problems: list[str]) -> EurekaLease:
@@ -328,9 +307,7 @@ def _lease_from_json(value: Any, problems: list[str]) -> EurekaLease:
 
 
 def _metadata_from_json(value: Any) -> Mapping[str, str]:
-    """Return metadata as strings; servers send an empty map as ``{"@class":
-    "java.util.Collections$EmptyMap"}``.
-    """
+    """Return metadata as strings, without the ``@class`` that servers send in an empty map."""
     if not isinstance(value, dict):
         return EMPTY_MAPPING
     return _shared_metadata(
@@ -340,14 +317,10 @@ def _metadata_from_json(value: Any) -> Mapping[str, str]:
 
 @lru_cache(maxsize=MAX_SHARED_VALUES)
 def _shared_metadata(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """Return one map for all equal metadata: the pods of a Service have the same, and sharing takes a
-    tenth of the memory.
-    """
-    return (
-        MappingProxyType({intern_text(key): intern_text(item) for key, item in items})
-        if items
-        else EMPTY_MAPPING
-    )
+    """Return one map for all equal metadata, as the pods of a Service have: a tenth of the memory."""
+    if not items:
+        return EMPTY_MAPPING
+    return MappingProxyType({intern_text(key): intern_text(item) for key, item in items})
 
 
 def _status_from_json(value: Any, problems: list[str]) -> Status:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.eureka.listing import Listing
+from eurekube_provider.eureka.listing import NO_INSTANCES
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
@@ -29,16 +28,13 @@ from eurekube_provider.eureka.protocol.codec import (
 
 _REGISTERED_ACTIONS = frozenset({"ADDED", "MODIFIED"})
 
-NO_INSTANCES: Mapping[InstanceKey, Instance] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class DeltaPart:
     """The changes in one part of a delta, such as those of one application.
 
     :ivar changes: the instance under each changed key; None for one that is no longer registered.
-    :ivar evicted_keys: of instances that nobody deregistered: the server evicted them for lack of
-        renewals.
+    :ivar evicted_keys: of instances that the server evicted for lack of renewals.
     :ivar departed_keys: the keys of the instances that left.
     :ivar applications: the applications of all keys.
     """
@@ -61,8 +57,7 @@ class Delta:
 
     :param version: counts the deltas that a server has made since it was started.
     :param status_counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
-    :param parts: the parts, in their order; the last change of an instance counts. A part that was in the
-        delta before is the same object.
+    :param parts: in their order; an instance's last change counts. Known parts are the same objects.
     """
 
     version: int
@@ -99,9 +94,7 @@ class Delta:
         return frozenset(evicted)
 
     def changes_since(self, before: Delta) -> dict[InstanceKey, Instance | None]:
-        """Return the changes without those of parts that were in the delta before: whoever applied that one
-        has applied them.
-        """
+        """Return the changes without those of parts that the delta before has, which were applied with it."""
         if not (self._has_each_key_once and before._has_each_key_once):
             return self.changes  # what another part says of a key may count by now
         applied = set(map(id, before.parts))
@@ -132,15 +125,6 @@ class DeltaChange:
     instance: Instance
     is_registered: bool
     was_evicted: bool
-
-
-def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> Mapping[InstanceKey, Instance] | None:
-    """Return a list with the changes of a later delta; None where the delta's counts contradict the result.
-
-    Unchanged instances stay the same objects.
-    """
-    found = Listing(held).with_changes(delta.changes)
-    return found.by_key if found.status_counts == delta.status_counts else None
 
 
 def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO_INSTANCES) -> Delta:
@@ -206,8 +190,7 @@ def parse_delta_change(document: Any, held: Mapping[InstanceKey, Instance]) -> D
 def _was_evicted(instance: Instance, document: Mapping[str, Any]) -> bool:
     """Return whether a removed instance had not been renewed for so long that the server may have evicted it.
 
-    Both times are the server's own; without them the instance counts as deregistered. Source:
-    Lease.isExpired.
+    Both times are the server's own; without them it counts as deregistered. Source: Lease.isExpired.
     """
     lease = document.get("leaseInfo")
     ends = lease_end_ms(lease)

@@ -76,9 +76,7 @@ class DeltaReader:
         self._known: dict[bytes, _ParsedApplicationText] = {}
 
     def forget_texts(self) -> None:
-        """Forget all parsed texts: the next delta is another server's, or the held list no longer contains
-        their instances.
-        """
+        """Forget all texts: another server's delta is next, or the held list lacks their instances."""
         self._known = {}
 
     def read(self, pieces: TextPieces, held: Mapping[InstanceKey, Instance]) -> Delta:

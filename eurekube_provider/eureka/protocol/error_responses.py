@@ -33,7 +33,8 @@ def error_for_response(
     :param hide: takes credentials out of a text: what answers may repeat the request's headers.
     :param judges_usability: True if a server that answers this request so cannot be used for any.
     """
-    code, body = response.status_code, _body_excerpt(response, hide)
+    code, words = response.status_code, hide(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)).split()
+    body = " ".join(words[:200])[:200]  # its beginning, in one line
     shown_body = f" ({body})" if body else ""
     kind: type[RegistryError] = RegistryDenied
     if code == 407:
@@ -72,8 +73,3 @@ def error_for_response(
         elif code == 404:
             reason += "; the service URL usually ends with /eureka (or /eureka/v2)"
     return kind(f"{what}: {reason}", url=url, status_code=code)
-
-
-def _body_excerpt(response: EurekaResponse, hide: Callable[[str], str]) -> str:
-    """Return the beginning of a body in one line, at most 200 characters."""
-    return " ".join(hide(response.text(windows.LARGEST_SINGLE_ANSWER_BYTES)).split()[:200])[:200]

@@ -4,17 +4,24 @@ The JSON of ten thousand instances takes ten megabytes, and several times as muc
 instance is parsed by itself, as soon as its text has been decompressed. The text around the instances, with a
 number in place of each, is parsed as JSON in the end, so that no other text is taken for an instance's.
 
-An instance without an ``instanceId`` is part of the text around. What no server writes raises an error, and
-is to be parsed as one text.
+An instance without an ``instanceId`` is part of the text around; what no server writes is an error.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from eurekube_provider.eureka.protocol.codec import iterate_items
+from eurekube_provider.core.model import FindInstance, Instance, share_equal_parts
+from eurekube_provider.eureka.protocol.codec import (
+    instance_from_json,
+    instance_id_of,
+    instances_from_json,
+    instances_from_text,
+    iterate_items,
+)
 
 TextPieces = Callable[[], Iterable[bytes]]
 """A function that yields an answer's text in pieces, from the beginning at each call."""
@@ -58,9 +65,7 @@ def split_at_applications(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def complete_application_text(text: bytes) -> bytes:
-    """Return the JSON of a list or a delta with one application, given its text by
-    :func:`split_at_applications`.
-    """
+    """Return the JSON of a list or delta of one application from :func:`split_at_applications`."""
     return b'{"applications":{' + _FIRST_APPLICATION_START + text + _APPLICATIONS_END
 
 
@@ -123,3 +128,39 @@ def parse_text_around_instances(texts: Sequence[str]) -> tuple[dict[str, Any], l
     if [entry for entry in entries if isinstance(entry, int)] != list(range(len(texts) - 1)):
         raise ValueError("not as servers write it")
     return document, entries
+
+
+def instances_from_pieces(pieces: TextPieces, find_known: FindInstance = lambda _: None) -> list[Instance]:
+    """Read the text of a list, see :func:`.codec.instances_from_json`.
+
+    :param find_known: returns a version of an instance with which a new one shares what is equal.
+    :raises ValueError: the text is not JSON.
+    """
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        return _instances_one_by_one(pieces(), find_known)
+    return instances_from_text(b"".join(pieces()))
+
+
+def _instances_one_by_one(pieces: Iterable[bytes], find_known: FindInstance) -> list[Instance]:
+    """Read a list as servers write it.
+
+    :raises ValueError: no server writes it like this, or an instance does not name its application.
+    """
+    parts = split_at_instances(pieces)
+    texts = [next(parts).decode()]
+    instances: list[Instance] = []
+    for part in parts:
+        document, text_after = decode_instance_text(part)
+        if not (document.get("app") and instance_id_of(document)):
+            raise ValueError("an instance is named by the list around it")
+        instance = instance_from_json(document)
+        share_equal_parts(instance, find_known(instance.key))
+        instances.append(instance)
+        texts.append(text_after)
+    found, _ = parse_text_around_instances(texts)
+    for application in iterate_items(found["applications"].get("application")):
+        application["instance"] = [
+            instances[entry] if isinstance(entry, int) else entry
+            for entry in iterate_items(application.get("instance"))
+        ]
+    return instances_from_json(found)

@@ -1,7 +1,6 @@
 """One Eureka server: each method sends one request, and returns the result or raises an error.
 
-Repeats a request only if the server had closed the pooled connection meanwhile: callers choose among several
-servers, and when to try again.
+Repeats a request only if the server had closed the pooled connection: callers try again, and elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from eurekube_provider.core.errors import (
     RegistryDenied,
     RegistryError,
     RegistryRejected,
-    RegistrySilent,
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import FindInstance, Instance, Status
@@ -38,17 +36,12 @@ from eurekube_provider.eureka.protocol.codec import (
 )
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import error_for_response
-from eurekube_provider.eureka.protocol.instance_texts import TextPieces
-from eurekube_provider.eureka.protocol.list_reader import instances_from_pieces
+from eurekube_provider.eureka.protocol.instance_texts import TextPieces, instances_from_pieces
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER_CODE, RequestStats
 from eurekube_provider.eureka.protocol.server_status import StatusPage, status_from_xml
 from eurekube_provider.eureka.protocol.transport import (
     ConnectionBroken,
-    ProxyFailed,
-    ResponseNotEnded,
     ResponseTooLarge,
-    TimedOut,
-    TlsFailed,
     Transport,
     TransportError,
 )
@@ -94,9 +87,7 @@ class Peer:
         self._transport.close()
 
     def with_timeout(self, timeout_seconds: float) -> Self:
-        """Return a client of this server, over the same connections, that waits no longer than this for an
-        answer.
-        """
+        """Return a client with the same connections that waits no longer than this for an answer."""
         quick = copy.copy(self)
         quick.timeout_seconds = timeout_seconds
         return quick
@@ -111,8 +102,7 @@ class Peer:
     def restore(self, instance: Instance) -> None:
         """Register an ``instance`` that the server forgot, together with its override.
 
-        A plain :meth:`register` never sends an override: it would create the override again after a person
-        cleared it.
+        A plain :meth:`register` never sends an override, which a person may have cleared meanwhile.
         """
         self._post_instance("restore", instance, overridden=instance.overridden_status)
 
@@ -166,9 +156,7 @@ class Peer:
         return self._request_finds_instance(method, path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Read one instance as the server holds it now, past its caches; None where the server does not
-        hold it.
-        """
+        """Read one instance as the server holds it now, past its caches; None where it holds none."""
         return self._read_instance(
             _instance_path(application, instance_id), f"read {application} {instance_id}"
         )
@@ -217,9 +205,7 @@ class Peer:
     def fetch_unparsed_list_if_changed(
         self, fingerprint: bytes, find_known: FindInstance = lambda _: None
     ) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """List all instances as :meth:`list_if_changed` does, but return a function that parses the
-        answer.
-        """
+        """List as :meth:`list_if_changed` does, but return a function that parses the answer."""
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None
@@ -243,8 +229,7 @@ class Peer:
         :param fingerprint: as in :meth:`list_if_changed`.
         :param read: parses the answer, perhaps by what is known already.
         :returns: the answer's fingerprint, and the delta, None in its place if the answer is the same; None
-            alone if the server gives no delta that can be read (``eureka.server.disable-delta``, or another
-            kind of server).
+            alone if the server gives none that can be read (``eureka.server.disable-delta``, or no Eureka).
         :raises RegistryUnreachable: no answer came.
         """
         what = "read what changed in the registry"
@@ -260,8 +245,7 @@ class Peer:
             return None
 
     def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Have this server carry out :mod:`~eurekube_provider.eureka.protocol.batch` items; it forwards none
-        to its peers.
+        """Have this server carry out :mod:`.batch` items; it forwards none to its peers.
 
         :param items: at most :data:`~eurekube_provider.eureka.protocol.batch.MOST_ITEMS_PER_BATCH`.
         :returns: an answer for each item, in their order. The answer for a register item is always 200.
@@ -296,9 +280,7 @@ class Peer:
         try:
             text = response.body(windows.LARGEST_SINGLE_ANSWER_BYTES).decode(errors="replace")
         except ResponseTooLarge as error:
-            raise self._note_unusable_and_make_error(
-                f"{what}: {_too_large_message(self.url, error)}"
-            ) from None
+            raise self._no_answer_error(what, error) from None
         except ValueError:
             text = ""
         found = status_from_xml(text, response.headers.get("Date"))
@@ -318,8 +300,7 @@ class Peer:
         *,
         judges_usability: bool = False,
     ) -> _T:
-        """Parse a successful answer; another server's page or JSON raises an error of Eurekube's, never one
-        of Python's.
+        """Parse a successful answer; what is not Eureka's raises an error of Eurekube's, not of Python's.
 
         :param judges_usability: True if the server cannot be used where the answer is not Eureka's at all.
         """
@@ -329,9 +310,7 @@ class Peer:
             with pause_collection() if is_large else nullcontext():
                 return parse()
         except ResponseTooLarge as error:
-            raise self._note_unusable_and_make_error(
-                f"{what}: {_too_large_message(self.url, error)}"
-            ) from None
+            raise self._no_answer_error(what, error) from None
         except (MemoryError, RecursionError) as error:
             reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
@@ -358,20 +337,14 @@ class Peer:
             self.traffic.note_usability(str(error))
         return error
 
-    @property
-    def _proxy_suffix(self) -> str:
-        return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
-
-    def _note_unusable_and_make_error(
-        self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
-    ) -> RegistryUnreachable:
-        self.traffic.note_usability(error)
-        return kind(error, url=self.url)
+    def _no_answer_error(self, what: str, error: TransportError, seconds: float = 0.0) -> RegistryUnreachable:
+        proxy = f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
+        reason = error.sentence.format(url=self.url, proxy=proxy, seconds=seconds, error=error)
+        self.traffic.note_usability(f"{what}: {reason}")
+        return error.kind(f"{what}: {reason}", url=self.url)
 
     def read_front_page(self) -> FrontPage | None:
-        """Return the renewal figures of the server's front page; None where it cannot be read. Raises
-        nothing.
-        """
+        """Return the renewal figures of the front page; None if it cannot be read. Raises nothing."""
         base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
         try:
             response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
@@ -455,45 +428,20 @@ class Peer:
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
-            started = time.monotonic()
-            code, kind = NO_ANSWER_CODE, RegistryUnreachable
+            started, code = time.monotonic(), NO_ANSWER_CODE
             self.traffic.note_request_begins()
             try:
                 response = send()
                 code = str(response.status_code)
                 return response
-            except TlsFailed as error:
-                reason = (
-                    f"the TLS connection to {self.url} failed ({error}); check the CA file and the server's"
-                    " certificate, and the client certificate where the server asks for one"
-                )
-            except ProxyFailed as error:
-                reason = (
-                    f"no connection to {self.url}{self._proxy_suffix} ({error}); check the proxy "
-                    "(eurekube:proxy, EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL "
-                    "through; NO_PROXY names what needs none"
-                )
-            except ResponseNotEnded:
-                seconds = time.monotonic() - started
-                reason = (
-                    f"{self.url} began to answer{self._proxy_suffix}, and had not ended after {seconds:.1f} "
-                    "s; check the server, and the network between"
-                )
-                kind = RegistrySilent
-            except ResponseTooLarge as error:
-                reason = _too_large_message(self.url, error)
-            except TimedOut:
-                seconds = time.monotonic() - started
-                reason = f"{self.url} did not answer within {seconds:.1f} s{self._proxy_suffix}"
-                kind = RegistrySilent
             except TransportError as error:
-                if attempt == 1 and isinstance(error, ConnectionBroken):
-                    continue  # a pooled connection that the server had closed; every request is repeatable
-                reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
+                failure = error
             finally:
-                self.traffic.note_request_ended(method, code, time.monotonic() - started)
-            raise self._note_unusable_and_make_error(f"{what}: {reason}", kind)
-        raise AssertionError("unreachable")
+                seconds = time.monotonic() - started
+                self.traffic.note_request_ended(method, code, seconds)
+            if attempt == 2 or not isinstance(failure, ConnectionBroken):
+                break  # else the server had closed a pooled connection; every request is repeatable
+        raise self._no_answer_error(what, failure, seconds)
 
 
 def _is_web_page(response: transport.EurekaResponse) -> bool:
@@ -502,9 +450,7 @@ def _is_web_page(response: transport.EurekaResponse) -> bool:
 
 
 def _renewal_query(instance: Instance) -> dict[str, str]:
-    """Return the query of a renewal: with its timestamp, a server that holds older contents answers 404,
-    and the new contents are sent.
-    """
+    """Return the query of a renewal, whose timestamp gets a 404 from a server with older contents."""
     query = {"status": instance.status.value}
     if instance.last_dirty_timestamp_ms is not None:
         query["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
@@ -523,13 +469,6 @@ def _parse_instance(text: bytes) -> Instance:
     if not instance_id_of(document):
         raise ValueError("an instance without an id")
     return instance_from_json(document)
-
-
-def _too_large_message(url: str, error: ResponseTooLarge) -> str:
-    return (
-        f"{url} answers with {error}, and so much is not read of a Eureka server; check what answers there,"
-        " or raise max-answer-mib (EUREKA_MAX_ANSWER_MIB) where the registry is really that large"
-    )
 
 
 def _instance_path(application: str, instance_id: str) -> str:

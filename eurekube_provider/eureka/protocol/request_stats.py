@@ -56,9 +56,7 @@ class RequestStats:
 
     @property
     def unanswered_seconds(self) -> float:
-        """Seconds for which requests have waited and the server has answered none; 0 while no request
-        waits.
-        """
+        """Seconds for which requests have waited and none was answered; 0 while no request waits."""
         with self._lock:
             return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 

@@ -16,10 +16,8 @@ class StatusPage:
     :param started_timestamp_ms: when the server first described itself, by its own clock: another value means
         that it was restarted since. None where the server does not say.
     :param registered_replicas: the URLs of its peers, as it writes them.
-    :param identity: identifies this run of the server, whatever URL leads to it; None where the server does
-        not say.
-    :param clock_ahead_seconds: how far the server's clock is ahead of this machine's, to a second or two;
-        None where the server does not say.
+    :param identity: identifies this run of the server, whatever URL leads to it; None for unknown.
+    :param clock_ahead_seconds: by how much its clock is ahead of this machine's; None for unknown.
     """
 
     uptime: str

@@ -1,8 +1,7 @@
 """HTTP to one Eureka server: pooled connections, credentials, TLS and proxies, and nothing else.
 
 Each answer has one deadline for all of it, and a bound on its size
-(:mod:`~eurekube_provider.runtime.bounded_http`), also once it is decompressed, since a kilobyte may become a
-megabyte.
+(:mod:`~eurekube_provider.runtime.bounded_http`), also once a kilobyte is decompressed to a megabyte.
 
 It uses urllib3 without requests: an operator sends thousands of small requests, and requests takes as much
 processor time for each as urllib3 and the socket together.
@@ -21,7 +20,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 import urllib3
 
-from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.errors import ConfigurationError, RegistrySilent, RegistryUnreachable
 from eurekube_provider.core.quoting import MIN_SECRET_LENGTH, REDACTION_PLACEHOLDER
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection, read_secret
@@ -46,33 +45,61 @@ _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
 
 
 class TransportError(Exception):
-    """The error where no answer came; the message is the innermost reason, without URLs."""
+    """The error where no answer came; the message is the innermost reason, without URLs.
+
+    :cvar sentence: what failed and what to do, with places for ``url``, ``proxy``, ``seconds`` and ``error``.
+    :cvar kind: the error of which the sentence is the message.
+    """
+
+    sentence = "no connection to {url} ({error}); check the URL and whether the server is up"
+    kind = RegistryUnreachable
 
 
 class TlsFailed(TransportError):
     """The error where either side refused the TLS connection."""
 
+    sentence = (
+        "the TLS connection to {url} failed ({error}); check the CA file and the server's certificate, and"
+        " the client certificate where the server asks for one"
+    )
+
 
 class TimedOut(TransportError):
     """The error where the server did not answer in time."""
 
+    sentence = "{url} did not answer within {seconds:.1f} s{proxy}"
+    kind = RegistrySilent
 
-class ResponseNotEnded(TransportError):
+
+class ResponseNotEnded(TimedOut):
     """The error where the server began to answer, and did not end in time."""
+
+    sentence = (
+        "{url} began to answer{proxy}, and had not ended after {seconds:.1f} s; check the server, and the"
+        " network between"
+    )
 
 
 class ResponseTooLarge(TransportError):
     """The error for an answer that is larger than the bound."""
 
+    sentence = (
+        "{url} answers with {error}, and so much is not read of a Eureka server; check what answers there,"
+        " or raise max-answer-mib (EUREKA_MAX_ANSWER_MIB) where the registry is really that large"
+    )
+
 
 class ProxyFailed(TransportError):
     """The error where the proxy cannot be reached, or makes no connection to the server."""
 
+    sentence = (
+        "no connection to {url}{proxy} ({error}); check the proxy (eurekube:proxy, EUREKA_PROXY, HTTP_PROXY,"
+        " HTTPS_PROXY), and whether it lets this URL through; NO_PROXY names what needs none"
+    )
+
 
 class ConnectionBroken(TransportError):
-    """The error where the connection ended before the answer was complete; the server may have closed a
-    pooled one long before.
-    """
+    """The error where the connection ended before the whole answer; a pooled one perhaps long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +144,7 @@ class EurekaResponse:
             raise ValueError(f"not gzip ({error})") from None
 
     def text(self, most_bytes: int | None = None) -> str:
-        """Return the body as text for a person or a lenient parser; empty where it cannot be decompressed, or
-        is larger than ``most_bytes``.
-        """
+        """Return the body as text; empty where it cannot be decompressed, or is larger than the bound."""
         try:
             return self.body(most_bytes).decode(errors="replace")
         except (ValueError, ResponseTooLarge):
@@ -209,8 +234,7 @@ class Transport:
         """Send one request; repeat it only if the credentials were refused and their file has other ones.
 
         :param path: below the service URL; a path that begins with ``//`` is below the server's root.
-        :param timeout_seconds: wait no longer than this for a connection or for the answer; None for the
-            connection's settings.
+        :param timeout_seconds: the longest wait for a connection or for the answer; None for the settings'.
         :raises TransportError: no answer came.
         """
         target = path[1:] if path.startswith("//") else self._base + path

@@ -42,8 +42,7 @@ class HeartbeatListener(Protocol):
     def instances_missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """Report that a server does not hold these instances (404).
 
-        :param peer: the server, in batches, where other servers may hold the instances and renewals go on;
-            None for plain renewals, which end.
+        :param peer: the server, in batches, whose renewals go on; None for plain ones, which end.
         """
 
     def newer_version_found(self, stored: Instance) -> None:
@@ -79,8 +78,7 @@ class RenewedInstance:
 class RenewalCounts:
     """The renewals so far, on every server together.
 
-    :ivar accepted: the number of successful renewals since the start; ``missing`` found no instance,
-        ``failed`` no answer.
+    :ivar accepted: the successful renewals since the start; ``missing`` got a 404, ``failed`` no answer.
     :ivar accepted_last_minute: the number of successful renewals within the last 60 seconds.
     :ivar refused_instances: how many instances Eureka last refused to renew.
     :ivar overdue_seconds: for how long the most overdue renewal is due.
@@ -130,8 +128,7 @@ class SharedRenewalState:
 class HeartbeatSender:
     """The sender of renewals to one server, in batches; or of plain renewals, to whichever server answers.
 
-    :ivar work: wakes only this sender's threads, since a thread that wakes without work costs as much as a
-        renewal.
+    :ivar work: wakes only this sender's threads: one without work costs as much as a renewal.
     """
 
     def __init__(self, state: SharedRenewalState, peers: Peers, peer: Peer | None) -> None:
@@ -394,9 +391,7 @@ class HeartbeatSender:
         return is_news
 
     def _process_refusal(self, entries: list[RenewedInstance], error: RegistryError) -> None:
-        """Note that the server refused these instances: their renewals are not repeated before their next
-        turn.
-        """
+        """Note that the server refused instances, whose renewals wait for their next turn."""
         state = self._state
         with state.lock:
             self._note_answer_and_check_recovery(int(isinstance(error, RegistryRejected)))

@@ -82,7 +82,6 @@ class RegistryWriteNotes(WriteNotes):
             self.table.store_removal_and_plan_checks(instance, is_certain=is_certain)
 
     def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
-        """Return whether another cluster with this cluster's name registered an instance."""
         return self._ownership.is_of_other_cluster_of_same_name(instance)
 
     def is_superseded_version(self, older: Instance, newer: Instance) -> bool:
@@ -91,21 +90,15 @@ class RegistryWriteNotes(WriteNotes):
 
     @property
     def most_servers_at_one_url(self) -> int:
-        """The number of servers that answer at one URL."""
         return self._restarts.most_servers_at_one_url
 
     def is_key_unused(self, key: InstanceKey) -> bool:
-        """Return whether a key has no instance, and had none lately; False also where the knowledge is
-        old.
-        """
         if not self._reachability.knows_all_instances or self._restarts.may_have_lost_memory:
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_key_unused(key)
 
     def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:
-        """Return the instance over which an update is written without a read: the owner's, if no server
-        has lost its memory.
-        """
+        """Return the owner's instance, to be updated without a read, if no server has lost its memory."""
         change = order.change
         if change.action is not Action.UPDATE or change.adopts or self._restarts.may_have_lost_memory:
             return None

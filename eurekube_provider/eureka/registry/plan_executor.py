@@ -17,9 +17,7 @@ from eurekube_provider.eureka.notes import ChangeOrder
 from eurekube_provider.eureka.writer import FEWEST_CHANGES_FOR_BATCHES, Writer
 
 MOST_PLANS_WITHOUT_SHARING = 4
-"""The most plans that are carried out at once without shared requests: large ones, and all where batches are
-not used.
-"""
+"""The most plans at once without shared requests: large ones, and all where batches are not used."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,8 +73,7 @@ class PlanExecutor:
         """Return whether a plan may share batches.
 
         It may not if its owner has no instance yet, since their keys are then read first; if it sets a
-        status, which batches cannot do; or if it takes instances over, since a batch's reads would renew
-        other owners' instances.
+        status, which batches cannot do; or if it takes instances over, which the batch's reads would renew.
         """
         if len(plan.changes) >= FEWEST_CHANGES_FOR_BATCHES:
             return False
@@ -88,8 +85,7 @@ class PlanExecutor:
     def _do_batches_reach_all(self, lease_count: int) -> bool:
         """Return whether batches are used, and each server has answered lately.
 
-        Nobody forwards a batch. What one server takes by a single request it tells the others, also one that
-        they reach and this process does not.
+        Nobody forwards a batch, and a single request reaches servers that this process does not.
         """
         peers = self._writer.peers
         return len(peers.peers_not_avoided) == len(peers.peers) and peers.uses_batches(lease_count)

@@ -11,11 +11,9 @@ change of leader. So the first list may be wrong about the last half minute, and
 registered again because of the list, and a renewal that finds nothing reports it.
 * An instance that it lacks does not count as new: it is read before it is registered, so that neither a newer
 version nor a person's status is overwritten. An instance that must leave is read as well.
-* An instance that was registered in that half minute and has since left Kubernetes is found with the next
-list that shows it, and is then removed.
+* An instance that was registered then and has since left Kubernetes is removed by the next list.
 
-There is no such half minute where nobody led before: for the first operator of a cluster, which makes the
-Lease.
+There is no such half minute where nobody led before: the first operator of a cluster makes the Lease.
 """
 
 from __future__ import annotations
@@ -32,9 +30,7 @@ LASTING_FAILURE_COUNT = 2
 
 
 class Reachability:
-    """The results of one Eureka's readings, which one thread at a time makes; any number may ask about
-    them.
-    """
+    """The results of one Eureka's readings, which one thread at a time makes, and any may ask about."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -71,15 +67,11 @@ class Reachability:
         return self.read_at is not None and self.failure is None and self._lags_until is None
 
     def await_list_after_takeover(self) -> None:
-        """Wait for lists that show every write: this replica leads, and another one may have led just
-        before.
-        """
+        """Wait for lists that show every write, since another replica may have led just before."""
         self._lags_until = time.monotonic() + windows.LIST_LAG_SECONDS
 
     def would_list_end_takeover(self, asked_at: float) -> bool:
-        """Return whether a list that is asked for at this time would be the first to show every write of
-        the former leader.
-        """
+        """Return whether a list asked for at this time would show every write of the former leader."""
         return self._lags_until is not None and asked_at >= self._lags_until
 
     def stop_awaiting_list_after_takeover(self) -> None:
@@ -99,9 +91,7 @@ class Reachability:
         return is_first
 
     def note_failure_and_check_lasting(self, error: RegistryError) -> bool:
-        """Note that a reading failed; return True only for the one with which failures in a row begin to
-        count as lasting.
-        """
+        """Note a failed reading; return True only for the one from which failures count as lasting."""
         if self.failure is None:
             self._failing_since = time.time()
         self.failure = error
@@ -114,9 +104,7 @@ class Reachability:
         self._refusal = why
 
     def failed_within(self, seconds: float) -> bool:
-        """Return whether a reading failed in the last ``seconds``, or all servers had a long silence at
-        the same time.
-        """
+        """Return whether a reading failed in the last ``seconds``, or all servers were silent at once."""
         if time.monotonic() - self._failed_at < seconds:
             return True
         silences = [peer.traffic.long_silences_within(seconds) for peer in self._peers.peers]

@@ -1,7 +1,6 @@
 """The repeated readings of one Eureka, and the processing of their lists.
 
-A list is only a hint: where it contradicts what this process knows, an uncached read decides before anybody
-acts.
+A list is only a hint: where it contradicts what is known, an uncached read decides first.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peers import Peers, merge_lists
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
+from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.stacks import RenewedStackRegistrations
@@ -30,33 +30,31 @@ _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """A thread that reads one Eureka repeatedly, and passes the lists to the table, the stacks and the
-    repair.
+    """A thread that reads one Eureka repeatedly, and passes the lists to table, stacks and repair.
 
-    :param was_read: called after each processed reading, on the thread that reads, with the number of listed
-        instances.
+    :param was_read: called on the thread that reads with each processed reading's number of instances.
     """
 
     def __init__(
         self,
         peers: Peers,
+        renewals: Renewals,
         reachability: Reachability,
         restarts: RestartDetection,
         stacks: RenewedStackRegistrations,
         repair: Repair,
         ownership: Ownership,
         resync_seconds: float,
-        was_read: Callable[[int], None] = lambda _: None,
+        was_read: Callable[[int], None],
     ) -> None:
         self._peers, self._table, self._ownership = peers, peers.table, ownership
-        self._reachability, self._restarts = reachability, restarts
+        self._renewals, self._reachability, self._restarts = renewals, reachability, restarts
         self._stacks, self._repair = stacks, repair
         self._resync_seconds = resync_seconds
         self._was_read = was_read
         self._fetcher = RegistryFetcher(
             peers,
-            removals_seen=peers.table.note_departures,
-            evictions_seen=peers.table.note_evictions,
+            departures_seen=peers.table.note_departures,
             find_known=peers.table.get,
         )
         self._reads_everywhere = False
@@ -112,9 +110,7 @@ class Reader:
 
     @property
     def is_early_read_due(self) -> bool:
-        """True if a reading is due before its time: of other servers, or of the first list that shows
-        every write.
-        """
+        """True if a reading of other servers, or of the first list that shows every write, is due."""
         return self._reads_everywhere or self._reachability.would_list_end_takeover(time.monotonic())
 
     @property
@@ -180,11 +176,11 @@ class Reader:
     def _share_listed_instances(self) -> None:
         """Have renewals hold the instances of the last list; not at once, since mirrors write now."""
         listed, self._to_share = self._to_share, Listing()
-        self._repair.hold_listed(listed)
+        self._renewals.hold_listed(listed)
 
     def check_between_reads(self) -> None:
         """Make the checks that need not wait for the next reading; none while another replica leads."""
-        if self._stacks.is_standing_by:
+        if self._renewals.is_standing_by:
             return
         self._restarts.detect_restarts()
         self.read_lists_of_missed_servers()
@@ -246,8 +242,7 @@ class Reader:
         """Have the servers checked for an OUT_OF_SERVICE that the former leader gave to a pod, and that came
         to some of them over the next pod of its name: that leader alone knew that no person had set it.
 
-        What a person sets is at all servers by the time of the check; a pod that was registered longer ago is
-        left as it is.
+        What a person sets is at all servers by the time of the check; older registrations are left alone.
         """
         since_ms = (self._led_since - windows.STATUS_MAY_RETURN_SECONDS) * 1000
         for one in rules.instances_out_of_service_at_some(lists):
@@ -280,8 +275,7 @@ class Reader:
         )
 
     def read_lists_of_missed_servers(self) -> None:
-        """Read and store the lists of servers that did not answer when this replica began to lead, once they
-        do.
+        """Read the lists of servers that did not answer when this replica began to lead, once they do.
 
         Such a server may still hold an instance that the former leader removed, and no one else knows of it:
         its owner is notified. Stacks' registrations are left out, since they would be renewed.
@@ -297,14 +291,11 @@ class Reader:
             syncers = [one for one in listed if self._ownership.is_owned_under_any_name_of_this_cluster(one)]
             left = [one for one in syncers if not self._table.has_instance(one.key)]
             news, _ = self._table.merge_list(left, is_complete=False)
-            out = [one for one in syncers if one.is_leaving and self._is_known_in_service(one)]
+            ours = ((one, self._table.get(one.key)) for one in syncers if one.is_leaving)
+            out = [one for one, known in ours if known is not None and not known.is_leaving]
             for one in out:  # as this server shows it, and the others do not
                 self._table.store_read_instance(one)
             self._table.notify_owners(one.owner for one in (*news, *out))
-
-    def _is_known_in_service(self, instance: Instance) -> bool:
-        known = self._table.get(instance.key)
-        return known is not None and not known.is_leaving
 
     def process_list(self, instances: Collection[Instance], *, is_complete: bool) -> None:
         """Process a list of the whole registry."""
@@ -356,9 +347,7 @@ class Reader:
             self._table.listener.condition_changed()
 
     def _log_other_cluster_of_same_name(self, news: Iterable[Instance]) -> None:
-        """Log once that another cluster uses this cluster's name, if it had registered nothing when this
-        process started.
-        """
+        """Log once that another cluster uses this cluster's name, if it began to after the start."""
         theirs = next(filter(self._ownership.is_of_other_cluster_of_same_name, news), None)
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True
@@ -372,11 +361,9 @@ class Reader:
             )
 
     def _refuse_other_cluster_of_same_name(self, listed: Collection[Instance]) -> None:
-        """Refuse to go on if another cluster uses this cluster's name, and would take this cluster's
-        instances for its own.
+        """Refuse to go on if another cluster of this name would take this cluster's instances for its own.
 
-        Every server that answers is asked: one that was just restarted holds nothing yet, and ``listed`` may
-        come from it.
+        Every server that answers is asked: ``listed`` may come from one that just restarted, and is empty.
 
         :raises ConfigurationError: another cluster uses the name.
         """

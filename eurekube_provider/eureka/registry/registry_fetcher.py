@@ -1,8 +1,7 @@
 """The whole registry, read repeatedly at the price of its changes.
 
 Ten thousand instances are eight megabytes of JSON; parsing them takes longer than everything else that an
-idle operator does. So the list is read once and followed by a server's deltas, as every Java client does; a
-list is only a hint, as ever.
+idle operator does. So the list is read once and followed by a server's deltas, as by every Java client.
 
 List and delta are two cached answers, each made again every half minute, at an unknown time. A delta that is
 older than the list would bring back instances that have left the list. So a delta counts only if it is known
@@ -28,7 +27,7 @@ Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
@@ -49,10 +48,8 @@ class _DeltaCursor:
 
     :ivar started_ms: when the server was started.
     :ivar fingerprint: the fingerprint of the last delta, which is ``delta``.
-    :ivar matches_held: True if the held registry is that of the last delta; False if only the next delta is
-        known to be newer than the list.
-    :ivar listed_at: when the list was read; ``read_at`` when the list or a delta was; ``changed_at`` when the
-        delta last changed, or was first read.
+    :ivar matches_held: True if the held registry is the last delta's; False if only the next one is newer.
+    :ivar listed_at: when the list was read; ``read_at`` list or delta; ``changed_at`` another delta.
     """
 
     url: str
@@ -86,19 +83,16 @@ class RegistryFetcher:
 
     An instance that is listed again unchanged stays the same object, so that lists share their memory.
 
-    :param removals_seen: called with the keys that a server says were deregistered, each time that it says
-        so; with several servers without those that one evicted: others may have their renewals.
-    :param evictions_seen: called with the keys that one of several servers says it evicted.
-    :param find_known: returns an instance as it was written, with which the listed one shares its id, address
-        and URLs.
+    :param departures_seen: called with the keys that a server says were deregistered, each time that it says
+        so, and apart with those that one of several servers evicted: others may have their renewals.
+    :param find_known: returns a written instance, with which the listed one shares id, address and URLs.
     """
 
     def __init__(
         self,
         peers: Peers,
         clock: Callable[[], float] = boot_clock_seconds,
-        removals_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
-        evictions_seen: Callable[[Iterable[InstanceKey]], None] = lambda _: None,
+        departures_seen: Callable[[Sequence[InstanceKey], Sequence[InstanceKey]], None] = lambda _, __: None,
         find_known: FindInstance = lambda _: None,
     ) -> None:
         self._peers = peers
@@ -111,7 +105,7 @@ class RegistryFetcher:
         self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -windows.FULL_LIST_INTERVAL_SECONDS
         self._wants_proofs = False
-        self.removals_seen, self.evictions_seen = removals_seen, evictions_seen
+        self.departures_seen = departures_seen
 
     def read(
         self,
@@ -149,7 +143,7 @@ class RegistryFetcher:
                 if not in_doubt:
                     self._begin_following(peer, started_ms, now, cursor)
                 elif self._wants_proofs:
-                    self._report_departures_beside_list(peer)
+                    self._read_delta_beside_list(peer, in_doubt=True)
         return self._held
 
     @property
@@ -174,8 +168,7 @@ class RegistryFetcher:
         return self._held
 
     def _update_by_delta_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
-        """Update the held registry by the delta, or by the list once it is due; return False if it is in
-        doubt.
+        """Update the held registry by the delta, or by a list that is due; return False if it is in doubt.
 
         :raises RegistryUnreachable: no answer came.
         """
@@ -213,17 +206,8 @@ class RegistryFetcher:
 
     def _begin_following(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
         """Read the first delta after a list; later deltas are compared with it."""
-        try:
-            found = peer.read_delta_if_changed(b"", self._parse_delta)
-        except RegistryError:
-            found = None  # the list was read, which is what counts
-        fingerprint, delta = found or (b"", None)
-        if delta is None:
-            self._pause_deltas(now)
-            return
-        # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self._report_departures(delta, [key for key in delta.departed_keys if key not in self._held.by_key])
-        if self._is_delta_too_large(delta):
+        fingerprint, delta = self._read_delta_beside_list(peer, in_doubt=False)
+        if delta is None or self._is_delta_too_large(delta):
             self._pause_deltas(now)
             return
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
@@ -239,19 +223,20 @@ class RegistryFetcher:
             changed_at=before.changed_at if before is not None and is_same else now,
         )
 
-    def _report_departures_beside_list(self, peer: Peer) -> None:
-        """Report the instances that left lately, though no delta is followed; evictions separately, since
-        other servers may have the renewals.
+    def _read_delta_beside_list(self, peer: Peer, *, in_doubt: bool) -> tuple[bytes, Delta | None]:
+        """Read a delta right after the list, and report who left in the last minutes, while nobody asked
+        here: that is as provable as who leaves from now on.
+
+        :returns: its fingerprint and the delta, None for one that cannot be read: the list is what counts.
         """
         try:
-            found = peer.read_delta_if_changed(b"", self._parse_delta)
+            fingerprint, delta = peer.read_delta_if_changed(b"", self._parse_delta) or (b"", None)
         except RegistryError:
-            return  # the list was read, which is what counts
-        delta = found[1] if found is not None else None
+            return b"", None
         if delta is not None:
             gone = [key for key in delta.departed_keys if key not in self._held.by_key]
-            self.removals_seen([key for key in gone if key not in delta.evicted_keys])
-            self.evictions_seen([key for key in gone if key in delta.evicted_keys])
+            self._report_departures(delta, gone, in_doubt=in_doubt)
+        return fingerprint, delta
 
     def _apply_next_delta(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Update the held registry by the delta; return False if only the list can tell.
@@ -297,22 +282,21 @@ class RegistryFetcher:
         return True
 
     def _is_delta_too_large(self, delta: Delta) -> bool:
-        """Return whether a delta is so much larger than the list that lists are read instead: it repeats each
-        change for three minutes.
+        """Return whether lists are read instead of a delta, which repeats each change for three minutes.
 
-        With many changes a delta may be many times the registry; rendering it costs the server, and parsing
-        it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the
-        same.
+        With many changes a delta may be many times the registry: the server renders it, and parsing it blocks
+        the interpreter. Where deltas are needed as proofs of removals, they are followed all the same.
         """
         return delta.change_count > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 
-    def _report_departures(self, delta: Delta, keys: Sequence[InstanceKey]) -> None:
-        """Report which of these keys left every server, as far as this one knows, and which this server
-        alone evicted.
-        """
-        here_alone = delta.evicted_keys if len(self._peers.peers) > 1 else frozenset()
-        self.removals_seen([key for key in keys if key not in here_alone])
-        self.evictions_seen([key for key in keys if key in here_alone])
+    def _report_departures(
+        self, delta: Delta, keys: Sequence[InstanceKey], *, in_doubt: bool = False
+    ) -> None:
+        """Report which keys left every server, and which this one, or in doubt one at its URL, evicted."""
+        here_alone = delta.evicted_keys if in_doubt or len(self._peers.peers) > 1 else frozenset()
+        self.departures_seen(
+            [key for key in keys if key not in here_alone], [key for key in keys if key in here_alone]
+        )
 
     def _pause_deltas(self, now: float) -> None:
         self._rests_until = now + windows.FULL_LIST_INTERVAL_SECONDS

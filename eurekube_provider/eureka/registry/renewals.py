@@ -157,9 +157,7 @@ class Renewals:
                     sender.retry_now()
 
     def hold_listed(self, listed: Iterable[Instance]) -> None:
-        """Hold the listed object of each instance that is renewed as it is listed, so that it is in memory
-        once.
-        """
+        """Hold the listed object of each instance that is renewed in that version: once in memory."""
         with self._state.lock:
             for one in listed:
                 entry = self._state.entries.get(one.key)
@@ -179,11 +177,6 @@ class Renewals:
     def __contains__(self, key: InstanceKey) -> bool:
         with self._state.lock:
             return key in self._state.entries
-
-    def find_not_renewed(self, instances: Iterable[Instance]) -> list[Instance]:
-        """Return those of the instances that are not renewed."""
-        with self._state.lock:
-            return [one for one in instances if one.key not in self._state.entries]
 
     def get(self, key: InstanceKey) -> Instance | None:
         """Return the renewed instance of this key, as it was last written; None for none."""
@@ -211,9 +204,7 @@ class Renewals:
             return self._take_due_keys(self._current_tick())
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of the renewing threads; only the one that hands out due renewals reports
-        progress.
-        """
+        """Return the liveness of the threads; only the one that hands out due renewals reports progress."""
         ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
         renewed = self.counts.accepted_last_minute
@@ -256,9 +247,7 @@ class Renewals:
             )
 
     def _take_due_keys(self, now: int) -> dict[InstanceKey, None]:
-        """Take the keys that are due, after a sleep of the machine all of them, and spread them again; the
-        lock must be held.
-        """
+        """Take the due keys, after a sleep all of them, and spread them again; the lock must be held."""
         if now - self._tick > self._interval / windows.RENEWAL_TICK_SECONDS:
             _log.warning(
                 "renewing overdue instances now: the clock jumped, some may have lapsed",
@@ -285,8 +274,7 @@ class Renewals:
         return threading.Thread(target=self._plain_sender.run, args=(1,), name=name, daemon=True)
 
     def _add_thread_or_log_if_late(self) -> None:
-        """Start another thread where plain renewals have to wait for one, and log when all threads are too
-        few.
+        """Start another thread where plain renewals wait for one, and log when all threads are too few.
 
         The state's lock must be held. Servers that do not answer are left out: their senders report them.
         """

@@ -12,8 +12,7 @@ that was frozen when it was sent, or from one server to the others, which do not
 registration. So the instance is renewed soon, to find out whether it is still there.
 
 A registration, or a status, may also come late: it was sent to a frozen server, which carries it out when the
-instance has been removed, or is wanted otherwise. Such an instance is not removed here: its owner is
-notified.
+instance has been removed, or is wanted otherwise. Its owner is notified; it is not removed here.
 
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
@@ -60,14 +59,11 @@ from eurekube_provider.eureka.uncached_reads import (
 _log = logging.getLogger(__name__)
 
 MOST_INSTANCES_CHECKED_LONGER = 1_000
-"""The most instances, due at once, that are looked for longer, with several reads each; more are left to
-lapse.
-"""
+"""The most instances, due at once, that are looked for longer, with several reads each; more lapse."""
 
 MOST_UNLISTED_ASKED_PER_WINDOW = 500
 """The most unlisted instances that each server is asked for within
-:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`: if all vanish at once, as when a server lost its memory,
-the rest must wait.
+:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`, if all vanish at once, as with a server's memory.
 """
 
 MOST_READ_FOR_CLEARED_STATUS = 20
@@ -146,8 +142,7 @@ class Repair:
         """Check one server for the removed or late instances that are due, and remove those that it holds and
         that are not wanted; ask nothing if none is due.
 
-        :param was_away: True if the server did not answer the last time: other servers are then checked as
-            well.
+        :param was_away: True if the server did not answer the last time: others are then checked, too.
         :returns: the value of ``was_away`` for the next time.
         """
         due = self._table.due_checks(peer.url)
@@ -203,8 +198,7 @@ class Repair:
     ) -> dict[InstanceKey, Instance | None]:
         """Read instances from a server one by one: a batch would renew them, and they must lapse.
 
-        Where several servers answer at one URL it is asked more often, since each answer may come from
-        another one.
+        Where several servers answer at one URL it is asked more often: each answer may be another one's.
         """
         servers = self._restarts.most_servers_at_one_url
         held = read_instances(peer, keys, refused)
@@ -216,11 +210,9 @@ class Repair:
         return held
 
     def _remove_left_over(self, peer: Peer, check: PlannedCheck, found: Instance | None) -> bool:
-        """Remove a left-over instance at a server that holds it, since only that server tells the
-        others; return whether it was removed.
+        """Remove a left-over instance at its holder, which alone tells the others; return whether it did.
 
-        :param found: the instance as it was just read; None to read it again, since among many the last is
-            removed some time after all were read.
+        :param found: the instance as just read; None to read it again, since many take some time.
         """
         key = check.instance.key
         again = found or peer.read(*key)
@@ -305,9 +297,7 @@ class Repair:
     # What a renewal finds missing, or otherwise than it was registered.
 
     def instances_missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """Copy instances that a server lacks to it; if all servers lack them, notify the owners, and
-        restore those of stacks.
-        """
+        """Copy to a server what it lacks; of what all lack, notify the owners, and restore stacks'."""
         lost = instances
         if peer is not None:
             removed = self._stack_keys_removed_at(peer, instances)
@@ -352,8 +342,7 @@ class Repair:
     ) -> set[InstanceKey]:
         """Have syncers look for their instances that no server seems to hold, and register them again.
 
-        One syncer after the other, each notified at once: it would register those that it finds noted so far,
-        and the rest later.
+        One after the other, each notified at once: it registers those that are noted, and the rest later.
 
         :param is_still_missing: asked before each is noted: it may have been removed or registered meanwhile.
         :returns: the keys of those that were noted.
@@ -421,9 +410,7 @@ class Repair:
         self._restarts.detect_restarts()
 
     def _stack_keys_removed_at(self, peer: Peer, instances: Sequence[Instance]) -> set[InstanceKey]:
-        """Return the stacks' registrations that were removed at a server, and must not be copied back from
-        the others.
-        """
+        """Return the stacks' registrations removed at a server, which must not be copied back to it."""
         held_lately = [one.key for one in instances if self._table.has_accepted_renewal_lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.detect_restarts():
             return set()
@@ -437,9 +424,7 @@ class Repair:
         return {key for key, found in held.items() if found is None}
 
     def _copy_missing_and_return_lost(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
-        """Register on ``peer`` the instances that other servers hold; return those that none of them
-        holds.
-        """
+        """Register on ``peer`` the instances that other servers hold; return those that none holds."""
         found: dict[InstanceKey, Instance] = {}
         for other in self._peers.peers_in_order():
             left = [instance for instance in instances if instance.key not in found]
@@ -482,10 +467,6 @@ class Repair:
                 self.stop_renewing_taken_over([now])
             self._table.notify_affected_owners([before] if now is None else [before, now])
 
-    def hold_listed(self, listed: Iterable[Instance]) -> None:
-        """See :meth:`.renewals.Renewals.hold_listed`."""
-        self._renewals.hold_listed(listed)
-
     def stop_renewing_taken_over(self, instances: Iterable[Instance]) -> None:
         """Stop renewing instances that another owner has taken over, so that they can lapse."""
         for instance in instances:
@@ -517,7 +498,9 @@ class Repair:
         """
         vanished = list(dict.fromkeys(keys))
         now = self._table.clock()
-        gone = {key for key in vanished if rules.has_proof_of_departure(self._table.copy_record(key), now)}
+        gone = {
+            key for key in vanished if rules.is_departure_proof(self._table.copy_record(key).left_at, now)
+        }
         asked = [
             key for key in vanished if key not in gone and not any(map(describe_unaddressable_name, key))
         ]
@@ -534,7 +517,8 @@ class Repair:
             verdict = rules.judge_unlisted_instance(servers, have_servers_warmed_up=have_servers_warmed_up)
             if verdict is InstanceVerdict.GONE:
                 gone.add(key)
-                if not rules.was_evicted_by_a_server(self._table.copy_record(key), now):
+                # A server that evicted it had held it.
+                if not rules.is_departure_proof(self._table.copy_record(key).evicted_at, now):
                     absent.add(key)
             elif servers.newest is not None:
                 registered.append(servers.newest)

@@ -29,9 +29,6 @@ BALANCER_PROBE_CONNECTIONS = 6
 connections reach the same one once in 32 times.
 """
 
-AnsweringUrls = frozenset[str]
-"""The URLs at which a server answered."""
-
 _UPTIME_PATTERN = re.compile(r"(\d+) days? (\d+):(\d+)")
 
 
@@ -137,8 +134,7 @@ class RestartDetection:
     def complete_server_answers(
         self, held_by_url: Mapping[str, Instance | None], *, have_all_answered: bool
     ) -> ServerAnswers:
-        """Return the servers' answers on one key together with their start times and whether they lost
-        their memory.
+        """Return the servers' answers on one key with their start times, and whether they lost their memory.
 
         :param have_all_answered: True if none of them failed to answer.
         """
@@ -153,11 +149,10 @@ class RestartDetection:
 
     def detect_restarts(
         self, grace_seconds: float | None = None, *, ends_connections: bool = False
-    ) -> AnsweringUrls:
+    ) -> frozenset[str]:
         """Ask at each URL for how long the server has run, and note restarts. Raises nothing.
 
-        :param ends_connections: True to close each connection after the answer: a balancer may send the next
-            one to another server.
+        :param ends_connections: True to close each connection: a balancer may then choose another server.
         :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.ask_all`.
         :returns: the URLs that answered.
         """
@@ -193,20 +188,17 @@ class RestartDetection:
     def detect_servers_behind_balancer(self) -> None:
         """Find out whether several servers answer at one URL, by new connections. Raises nothing.
 
-        A balancer of connections, such as a Kubernetes Service, sends all requests of one open connection to
-        the same server.
+        A balancer of connections, as a Service, sends all requests of an open one to the same server.
         """
         for _ in range(BALANCER_PROBE_CONNECTIONS):
             if self.most_servers_at_one_url > 1:
                 break
             self.detect_restarts(ends_connections=True)
 
-    def detect_restarts_of_all(self) -> AnsweringUrls:
-        """Repeat :meth:`detect_restarts` so often that a balancer has reached each server, or until a restart
-        is found.
-        """
+    def detect_restarts_of_all(self) -> frozenset[str]:
+        """Detect restarts until a balancer has reached each server, or until one is found."""
         servers = self.most_servers_at_one_url
-        answered: AnsweringUrls = frozenset()
+        answered = frozenset[str]()
         for _ in range(servers + 1 if servers > 1 else 1):
             if self.may_have_lost_memory:
                 break

@@ -1,7 +1,6 @@
 """Stacks' registrations that this process renews, since they ask for this operator.
 
-A stack's program does not run all the time: an instance that a server forgot is restored here, and one that a
-person removed is left alone.
+No program of a stack runs all the time: what a server forgot is restored, what a person removed is not.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ cost each server 12 s of its processor, and syncers' changes would wait.
 """
 
 MOST_INSTANCES_COMPARED = 8
-"""The most other instances that are read, when one server lacks an instance, to find out whether the
-servers share any at all.
-"""
+"""The most other instances that are read to find out whether servers share any, where one is missing."""
 
 
 class RenewedStackRegistrations:
@@ -60,14 +57,8 @@ class RenewedStackRegistrations:
         with self._lock:
             self._suggested = {}
 
-    @property
-    def is_standing_by(self) -> bool:
-        """True if another replica renews."""
-        return self._renewals.is_standing_by
-
     def process_list(self, listed: Iterable[Instance]) -> None:
-        """Process a list of the whole registry; :meth:`renew_suggested_by_list` reads the registrations that
-        are new here.
+        """Process a list of the registry; :meth:`renew_suggested_by_list` reads what is new here.
 
         A list may be half a minute old, or come from a server that missed a removal.
         """
@@ -100,8 +91,7 @@ class RenewedStackRegistrations:
         return ours
 
     def renew_suggested_by_list(self) -> None:
-        """Read the registrations that a list suggested on every server that answers, and renew the existing
-        ones.
+        """Read what a list suggested on every server that answers, and renew the existing ones.
 
         Of very many only those that may lapse first are read; the next reading goes on.
         """
@@ -123,9 +113,7 @@ class RenewedStackRegistrations:
                 return
 
     def _renew_existing(self, listed: Sequence[Instance]) -> None:
-        """Read the listed registrations, and renew the existing ones; one that a server refuses to show
-        does not stop the others.
-        """
+        """Read the listed registrations, and renew the existing ones, whichever a server refuses to show."""
         refused: RefusalByKey = {}
         reads = self._read_everywhere([one.key for one in listed], refused)
         for one in listed:
@@ -171,9 +159,7 @@ class RenewedStackRegistrations:
             self._table.store_dropped_registration(ours or listed)
 
     def restore_or_drop(self, instance: Instance) -> None:
-        """Restore a registration that a renewal missed if a server forgot it; stop renewing it if somebody
-        removed it.
-        """
+        """Restore a registration that a server forgot; stop renewing one that somebody removed."""
         self._renewals.remove(instance.key)
         self._table.store_confirmed_absence(instance.key)
         try:
@@ -182,7 +168,14 @@ class RenewedStackRegistrations:
             verdict, servers = self._judge_missing_registration(instance, reads, answered)
             record = self._table.copy_record(instance.key)
             if rules.is_held_in_another_region(record, servers, instance) and not self._peers.renew(instance):
-                self._leave_to_its_region(instance)
+                self._elsewhere.add(instance.key)
+                _log.warning(
+                    "not renewing a stack's registration that Eureka shows and does not hold, as that of "
+                    "another region: give the operators of the regions different names, and the stack the "
+                    "name of its own",
+                    extra=_log_fields(instance),
+                )
+                self._table.store_dropped_registration(instance)
             elif verdict is InstanceVerdict.FORGOTTEN:
                 self._restoring.add(instance.key)
                 self._restore(instance, servers.newest)
@@ -208,15 +201,6 @@ class RenewedStackRegistrations:
         except LeadershipLost:
             # The next renewal finds it missing again: it is restored as soon as this replica may write.
             self._renewals.add(instance, just_registered=True)
-
-    def _leave_to_its_region(self, instance: Instance) -> None:
-        self._elsewhere.add(instance.key)
-        _log.warning(
-            "not renewing a stack's registration that Eureka shows and does not hold, as that of another "
-            "region: give the operators of the regions different names, and the stack the name of its own",
-            extra=_log_fields(instance),
-        )
-        self._table.store_dropped_registration(instance)
 
     def _restore(self, instance: Instance, held: Instance | None) -> None:
         up_again = rules.give_cleared_status_back(held)
@@ -286,8 +270,7 @@ class RenewedStackRegistrations:
     ) -> UncachedReads:
         """Read instances on every server; behind a load balancer often enough to reach each of its servers.
 
-        :param ends_with_restart: True to stop reading once a server was restarted, which explains missing
-            instances.
+        :param ends_with_restart: True to stop once a server was restarted, which explains what is missing.
         """
         reads = read_everywhere(self._peers, keys, refused)
         servers = self._restarts.most_servers_at_one_url
@@ -304,8 +287,6 @@ def _log_fields(instance: Instance) -> dict[str, str]:
 
 
 def _lapses_at(listed: Instance) -> float:
-    """Return the Unix time at which a server may evict the instance if nobody renews it; 0 where the list
-    does not say.
-    """
+    """Return the Unix time at which an instance without renewals may be evicted; 0 where unknown."""
     ends = listed.lease_ends_ms
     return 0.0 if ends is None else ends / 1000 + listed.lease.duration_seconds

@@ -13,8 +13,7 @@ from eurekube_provider.core.errors import LeadershipLost, RegistrySilent, Regist
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.fan_out import seconds_to_wait
-from eurekube_provider.eureka.peer_threads import PeerExecutor
+from eurekube_provider.eureka.fan_out import PeerExecutor, seconds_to_wait
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until

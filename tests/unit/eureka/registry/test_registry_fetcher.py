@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart, apply_delta, delta_from_text
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart, delta_from_text
 from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
@@ -97,6 +97,12 @@ def test_what_is_gone_is_not_remembered() -> None:
 def delta_of(counts: str, changes: dict[InstanceKey, Instance | None]) -> Delta:
     """Return a delta with these changes in one part."""
     return Delta(1, counts, (DeltaPart(changes),))
+
+
+def apply_delta(held: dict[InstanceKey, Instance], delta: Delta) -> dict[InstanceKey, Instance] | None:
+    """Return a list with the changes of a later delta; None where the delta's counts do not fit."""
+    found = Listing(held).with_changes(delta.changes)
+    return dict(found.by_key) if found.status_counts == delta.status_counts else None
 
 
 def test_a_delta_is_applied_by_key() -> None:
@@ -305,6 +311,17 @@ class Following:
         clock = self.cluster.clock
         self.listing = RegistryFetcher(cast("Any", self), lambda: (clock.now_ms - MODEL_START_MS) / 1000)
         self.watch()
+
+    def record_departures(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Return two lists that receive from now on the keys reported as left, and those as evicted."""
+        left, evicted = list[tuple[str, str]](), list[tuple[str, str]]()
+
+        def seen(keys: Sequence[tuple[str, str]], evicted_keys: Sequence[tuple[str, str]]) -> None:
+            left.extend(keys)
+            evicted.extend(evicted_keys)
+
+        self.listing.departures_seen = seen
+        return left, evicted
 
     def watch(self) -> None:
         """Record the answers of the server, which is a new object after a restart."""
@@ -591,8 +608,7 @@ def test_departures_before_the_first_delta_are_reported() -> None:
     except of instances that are back.
     """
     one = following()
-    reported: list[tuple[str, str]] = []
-    one.listing.removals_seen = reported.extend
+    reported, _ = one.record_departures()
     for name in ("a", "b", "c"):
         one.register(name)
     one.remove("a")
@@ -834,9 +850,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     """
     one = following().anchored()
     one.others = others
-    reported: list[tuple[str, str]] = []
-    evicted: list[tuple[str, str]] = []
-    one.listing.removals_seen, one.listing.evictions_seen = reported.extend, evicted.extend
+    reported, evicted = one.record_departures()
     _evict_and_remove(one)
     assert one.ids() == ["b"]
     assert sorted(set(reported)) == [("RATING", "a")] + ([] if others else [("RATING", "c")])
@@ -858,8 +872,7 @@ def test_departures_while_the_server_was_away_are_reported() -> None:
     outage.
     """
     one = following().anchored()
-    reported: list[tuple[str, str]] = []
-    one.listing.removals_seen = reported.extend
+    reported, _ = one.record_departures()
     one.remove("a")
     read_after_outage(one)
     assert reported == []
@@ -879,9 +892,7 @@ def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_departure
     another server may still get an evicted instance's renewals.
     """
     one = following().anchored()
-    left: list[tuple[str, str]] = []
-    evicted: list[tuple[str, str]] = []
-    one.listing.removals_seen, one.listing.evictions_seen = left.extend, evicted.extend
+    left, evicted = one.record_departures()
     _evict_and_remove(one)
     found = one.listing.read(one.started, in_doubt=True, wants_departure_proofs=wants_departure_proofs)
     assert [each.instance_id for each in found] == ["b"]
@@ -896,8 +907,7 @@ def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_departure
 def test_who_came_back_after_the_outage_has_not_left() -> None:
     """An instance that the list has after an outage is not reported as removed, whatever the delta says."""
     one = following().anchored()
-    reported: list[tuple[str, str]] = []
-    one.listing.removals_seen = reported.extend
+    reported, _ = one.record_departures()
     one.remove("a")
     read_after_outage(one)
     one.register("a")

@@ -765,7 +765,7 @@ def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None
     server has reported its eviction or deregistration.
     """
     assert scene.repair.look_up_unlisted([KEY]).gone_by_absence == {KEY}
-    scene.table.note_evictions([KEY])
+    scene.table.note_departures([], evicted=[KEY])
     scene.now += windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
     found = scene.repair.look_up_unlisted([KEY])
     assert (found.gone == {KEY}, found.gone_by_absence == frozenset()) == (True, True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.dev.eureka.documents import to_compact_json
-from eurekube_provider.eureka.protocol import instance_texts, list_reader
+from eurekube_provider.eureka.protocol import instance_texts
 from eurekube_provider.eureka.protocol.codec import instance_to_json_object, instances_from_text
-from eurekube_provider.eureka.protocol.list_reader import instances_from_pieces
+from eurekube_provider.eureka.protocol.instance_texts import instances_from_pieces
 from tests.unit.strategies import instances
 
 WRITTEN = Instance(
@@ -58,7 +58,7 @@ def test_no_text_is_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> list[Instance]:
         raise AssertionError("the whole text was parsed")
 
-    monkeypatch.setattr(list_reader, "instances_from_text", refuse)
+    monkeypatch.setattr(instance_texts, "instances_from_text", refuse)
     nameless = {key: value for key, value in entry_of(WRITTEN).items() if key != "instanceId"}
     odd = replace(WRITTEN, instance_id="b", metadata={"instanceId": "odd", "zone": "a"})
     found = read(text_of(entry_of(WRITTEN), nameless, "nothing", entry_of(odd)))
