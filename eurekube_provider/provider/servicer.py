@@ -337,8 +337,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         with CANCELLATION.limit_waits(request.timeout):
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(
-            properties=encode_properties(state, secrets),
-            refresh_before_update=self._asks_for_refresh,
+            properties=encode_properties(state, secrets), refresh_before_update=self._asks_for_refresh
         )
 
     @_answer_errors

@@ -217,8 +217,7 @@ def render(
         _run_program(project, stack, organization, configuration, given, collector)
         made = collector.registrations
         connections = _connections(
-            configuration,
-            (*made[DYNAMIC_INSTANCE_TYPE].values(), *made[DYNAMIC_APPLICATION_TYPE].values()),
+            configuration, (*made[DYNAMIC_INSTANCE_TYPE].values(), *made[DYNAMIC_APPLICATION_TYPE].values())
         )
     label = stack_label_value(project.name, stack)
     made_objects = [

@@ -88,11 +88,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         **keywords: Unpack[EurekubeOperatorArgsDict],
     ) -> None: ...
     def __init__(
-        self,
-        name: str,
-        args: Any = None,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Any,
+        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
         args = parse_operator_args(args, keywords)
         refuse_aliases_of_native_component(self.TYPE, name, opts)
@@ -108,11 +104,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
             opts=self._options_after(namespace),
         )
-        needed = [
-            account,
-            *crds,
-            *make_operator_roles(name, args, self._labels, self, namespace),
-        ]
+        needed = [account, *crds, *make_operator_roles(name, args, self._labels, self, namespace)]
         credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
         targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
         if args.credentials.secret_content:

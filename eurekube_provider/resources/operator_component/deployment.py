@@ -155,8 +155,7 @@ def _operator_container(
         liveness_probe=_http_probe("/healthz", period_seconds=10),
         readiness_probe=_http_probe("/readyz", period_seconds=5),
         resources=core.ResourceRequirementsArgs(
-            requests=dict(args.resources.get("requests", {})),
-            limits=dict(args.resources.get("limits", {})),
+            requests=dict(args.resources.get("requests", {})), limits=dict(args.resources.get("limits", {}))
         ),
         security_context=core.SecurityContextArgs(
             allow_privilege_escalation=False,

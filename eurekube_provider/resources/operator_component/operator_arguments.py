@@ -180,10 +180,7 @@ class EurekubeOperatorArgs(PodArgs):
     advertise_from: Sequence[str] = ()
     cluster_cidrs: Sequence[str] = ()
     resources: Mapping[str, Mapping[str, str]] = field(
-        default_factory=lambda: {
-            "requests": {"cpu": "50m", "memory": "128Mi"},
-            "limits": {"memory": "512Mi"},
-        }
+        default_factory=lambda: {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     )
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     targets: Mapping[str, TargetArgs | TargetArgsDict] = field(default_factory=dict)
@@ -389,8 +386,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
 
 @ConvertToProgramError("EurekubeOperator: ")
 def parse_operator_args(
-    given: EurekubeOperatorArgs | EurekubeOperatorArgsDict | None,
-    keywords: Mapping[str, Any] = EMPTY_MAPPING,
+    given: EurekubeOperatorArgs | EurekubeOperatorArgsDict | None, keywords: Mapping[str, Any] = EMPTY_MAPPING
 ) -> EurekubeOperatorArgs:
     """Return an operator's arguments, given as class, dictionary or keywords, as the class, checked.
 
