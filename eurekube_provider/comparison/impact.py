@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 
 from eurekube_provider.comparison.managers import Manager, ManagerKind
@@ -33,18 +32,53 @@ Effect = tuple[LifecycleEvent, str]
 
 def predict_effects(instance: Instance, manager: Manager, syncer: Syncer | None = None) -> list[Effect]:
     """Return each event that concerns an instance, with its effect."""
-    match manager.kind:
-        case ManagerKind.SYNCER:
-            return list(_effects_on_syncer_instance(instance, syncer))
-        case ManagerKind.OTHER_CLUSTER:
-            return list(_effects_on_other_cluster_instance(instance, manager))
-        case ManagerKind.STACK:
-            return list(_effects_on_stack_instance(instance))
-        case ManagerKind.ITSELF:
-            return list(_effects_on_self_registered(instance))
-        case ManagerKind.OTHER:
-            effect = f"{manager.name} decides; when nobody renews it, it {describe_lapse(instance)}"
-            return [(LifecycleEvent.RENEWER_STOPS, effect)]
+    lapses = describe_lapse(instance)
+    found: dict[LifecycleEvent, str] = {}
+    if manager.kind is ManagerKind.SYNCER:
+        if syncer is not None:
+            found[LifecycleEvent.POD_DELETED] = _describe_pod_deletion(instance, syncer)
+        found[LifecycleEvent.SYNCER_DELETED] = (
+            "another syncer of this cluster that wants it takes it over as it stands; without one it is "
+            "deregistered at once"
+        )
+        found[LifecycleEvent.OPERATOR_STOPS] = (
+            f"a standby replica goes on within {FAIL_OVER_SECONDS} s, and nothing changes; without one nobody"
+            f" renews it, and it {lapses}"
+        )
+    elif manager.kind is ManagerKind.OTHER_CLUSTER:
+        operator = f"the operator of cluster {manager.name.partition('/')[0]}"
+        found[LifecycleEvent.POD_DELETED] = f"{operator} does what its syncer says"
+        found[LifecycleEvent.OPERATOR_STOPS] = "nothing, unless it is the operator of that cluster"
+        found[LifecycleEvent.RENEWER_STOPS] = f"{operator} renews it; without that it {lapses}"
+    elif manager.kind is ManagerKind.STACK:
+        renewer = instance.renewer
+        is_renewed_by_itself = renewer in (None, SELF_RENEWER_VALUE)
+        found[LifecycleEvent.POD_DELETED] = (
+            "nothing by itself: it stays and is renewed until the stack runs, which a StackRefresh can begin"
+        )
+        found[LifecycleEvent.OPERATOR_STOPS] = (
+            "nothing: its application renews it"
+            if is_renewed_by_itself
+            else f"nothing, unless that operator is its renewer {renewer!r}: see the next line"
+        )
+        found[LifecycleEvent.RENEWER_STOPS] = (
+            f"its application renews it; when that ends, it {lapses}"
+            if is_renewed_by_itself
+            else f"another replica of {renewer!r} goes on; without one it {lapses}"
+        )
+        found[LifecycleEvent.STACK_DESTROYED] = (
+            "it is deregistered, after the drain that its resource asks for; what another run registered "
+            "again under its id stays"
+        )
+    elif manager.kind is ManagerKind.ITSELF:
+        found[LifecycleEvent.POD_DELETED] = (
+            f"its own client deregisters it where it ends in order; where it is killed, it {lapses}"
+        )
+        found[LifecycleEvent.OPERATOR_STOPS] = "nothing: Eurekube has nothing to do with it"
+        found[LifecycleEvent.RENEWER_STOPS] = f"it renews itself; when it ends without a word, it {lapses}"
+    else:
+        found[LifecycleEvent.RENEWER_STOPS] = f"{manager.name} decides; when nobody renews it, it {lapses}"
+    return list(found.items())
 
 
 def describe_lapse(instance: Instance) -> str:
@@ -58,25 +92,6 @@ def describe_lapse(instance: Instance) -> str:
     return (
         f"lapses: Eureka forgets it {least} to {least + EVICTION_INTERVAL_SECONDS} s after its last renewal, "
         "later while self-preservation is on"
-    )
-
-
-def _effects_on_syncer_instance(instance: Instance, syncer: Syncer | None) -> Iterator[Effect]:
-    if syncer is not None:
-        yield LifecycleEvent.POD_DELETED, _describe_pod_deletion(instance, syncer)
-    yield (
-        LifecycleEvent.SYNCER_DELETED,
-        (
-            "another syncer of this cluster that wants it takes it over as it stands; without one it is "
-            "deregistered at once"
-        ),
-    )
-    yield (
-        LifecycleEvent.OPERATOR_STOPS,
-        (
-            f"a standby replica goes on within {FAIL_OVER_SECONDS} s, and nothing changes; without one nobody"
-            f" renews it, and it {describe_lapse(instance)}"
-        ),
     )
 
 
@@ -100,58 +115,4 @@ def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
     return (
         f"it is deregistered at the moment at which the deletion begins; {forgotten}, with Spring Cloud's "
         "default caches"
-    )
-
-
-def _effects_on_stack_instance(instance: Instance) -> Iterator[Effect]:
-    yield (
-        LifecycleEvent.POD_DELETED,
-        "nothing by itself: it stays and is renewed until the stack runs, which a StackRefresh can begin",
-    )
-    if instance.renewer in (None, SELF_RENEWER_VALUE):
-        yield LifecycleEvent.OPERATOR_STOPS, "nothing: its application renews it"
-        yield (
-            LifecycleEvent.RENEWER_STOPS,
-            f"its application renews it; when that ends, it {describe_lapse(instance)}",
-        )
-    else:
-        yield (
-            LifecycleEvent.OPERATOR_STOPS,
-            f"nothing, unless that operator is its renewer {instance.renewer!r}: see the next line",
-        )
-        yield (
-            LifecycleEvent.RENEWER_STOPS,
-            f"another replica of {instance.renewer!r} goes on; without one it {describe_lapse(instance)}",
-        )
-    yield (
-        LifecycleEvent.STACK_DESTROYED,
-        (
-            "it is deregistered, after the drain that its resource asks for; what another run registered "
-            "again under its id stays"
-        ),
-    )
-
-
-def _effects_on_other_cluster_instance(instance: Instance, manager: Manager) -> Iterator[Effect]:
-    cluster = manager.name.partition("/")[0]
-    yield LifecycleEvent.POD_DELETED, f"the operator of cluster {cluster} does what its syncer says"
-    yield LifecycleEvent.OPERATOR_STOPS, "nothing, unless it is the operator of that cluster"
-    yield (
-        LifecycleEvent.RENEWER_STOPS,
-        f"the operator of cluster {cluster} renews it; without that it {describe_lapse(instance)}",
-    )
-
-
-def _effects_on_self_registered(instance: Instance) -> Iterator[Effect]:
-    yield (
-        LifecycleEvent.POD_DELETED,
-        (
-            "its own client deregisters it where it ends in order; where it is killed, it "
-            f"{describe_lapse(instance)}"
-        ),
-    )
-    yield LifecycleEvent.OPERATOR_STOPS, "nothing: Eurekube has nothing to do with it"
-    yield (
-        LifecycleEvent.RENEWER_STOPS,
-        f"it renews itself; when it ends without a word, it {describe_lapse(instance)}",
     )

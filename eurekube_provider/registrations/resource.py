@@ -95,7 +95,6 @@ from eurekube_provider.registrations.values import OnConflict
 
 _MAX_REPORTED_ONE_BY_ONE = 3
 
-
 _SENTENCE_BY_LEFTOVER_MARK = {
     ABSENT_MARK: "Eureka does not hold what the state has; the update registers it again",
     HALF_DONE_MARK: (

@@ -50,7 +50,11 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     config_file_text,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
-from eurekube_provider.resources.program import refuse_aliases_of_native_component, runs_without_engine
+from eurekube_provider.resources.program import (
+    Options,
+    refuse_aliases_of_native_component,
+    runs_without_engine,
+)
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -74,22 +78,13 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     @overload
     def __init__(
-        self,
-        name: str,
-        args: EurekubeOperatorArgs | EurekubeOperatorArgsDict,
-        opts: pulumi.ResourceOptions | None = None,
+        self, name: str, args: EurekubeOperatorArgs | EurekubeOperatorArgsDict, opts: Options = None
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        name: str,
-        *,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[EurekubeOperatorArgsDict],
+        self, name: str, *, opts: Options = None, **keywords: Unpack[EurekubeOperatorArgsDict]
     ) -> None: ...
-    def __init__(
-        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
-    ) -> None:
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **keywords: Any) -> None:
         args = parse_operator_args(args, keywords)
         refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
