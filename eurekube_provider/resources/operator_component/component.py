@@ -4,6 +4,7 @@ works under the SDK's mocks: every name is explicit, and no value comes from a s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack, overload
 
@@ -23,16 +24,12 @@ from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.resources.files import read_yaml_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.operator_component.crds import make_operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
 from eurekube_provider.resources.operator_component.deployment import operator_deployment_spec
-from eurekube_provider.resources.operator_component.monitoring import (
-    MONITORING_API_VERSION,
-    prometheus_rule_spec,
-    service_monitor_spec,
-)
 from eurekube_provider.resources.operator_component.network import operator_network_policy_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
     OPERATOR_OBJECT_NAME,
@@ -231,9 +228,39 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
     ) -> pulumi.Resource:
-        """Make a Kubernetes object that needs the namespace only, by default with the operator's own
-        metadata.
-        """
+        """Make an object that needs the namespace only, by default with the operator's own metadata."""
         opts = self._options_after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})
         return made
+
+
+MONITORING_API_VERSION = "monitoring.coreos.com/v1"
+
+
+def service_monitor_spec(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """Return the ``spec`` of a ServiceMonitor for the Service with these labels."""
+    return {
+        "namespaceSelector": {"matchNames": [args.namespace]},
+        "selector": {"matchLabels": labels},
+        "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
+    }
+
+
+def prometheus_rule_spec(args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """Return a PrometheusRule's ``spec``: the alerts of ``examples/monitoring``, for this operator's pods."""
+    (document,) = read_yaml_documents("monitoring", "examples/monitoring")
+    groups = [
+        {
+            **group,
+            "name": f"{group['name']}-{args.namespace}",
+            "rules": [_limit_rule_to_operator(rule, args) for rule in group["rules"]],
+        }
+        for group in document["spec"]["groups"]
+    ]
+    return {"groups": groups}
+
+
+def _limit_rule_to_operator(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """Return an alert's rule for the series of one operator only, selected by namespace."""
+    selected = re.sub(r"\beurekube_\w+", rf'\g<0>{{namespace="{args.namespace}"}}', rule["expr"])
+    return {**rule, "expr": selected}
