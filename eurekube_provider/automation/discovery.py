@@ -1,6 +1,4 @@
-"""The effect of a stack's run on service discovery, as :mod:`~eurekube_provider.automation.summary` derives
-it.
-"""
+"""The effect of a stack's run on service discovery, as ``automation.summary`` derives it."""
 
 from __future__ import annotations
 

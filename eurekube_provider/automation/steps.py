@@ -76,9 +76,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class EngineErrorReport:
-    """The report of an error by the engine, without colour marks; ``urn`` is empty for an error of no
-    resource.
-    """
+    """The engine's report of an error, without colour marks; ``urn`` is empty for one of no resource."""
 
     message: str
     urn: str = ""
