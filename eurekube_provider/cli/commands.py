@@ -28,9 +28,7 @@ COMMAND_SUMMARIES = {
     "crds": "print the CustomResourceDefinitions, for kubectl apply",
     "completion": "print the completion script of a shell",
 }
-"""The summary of each command, by name; the command's module, ``<name>_command``, has
-``add_arguments(parser)`` and ``run(options)``.
-"""
+"""The summary of each command; its module, ``<name>_command``, has ``add_arguments`` and ``run``."""
 
 
 def load_command_module(command: str) -> ModuleType:

@@ -95,9 +95,7 @@ class NativeResource:
     def check(
         self, urn: UrnParts, olds: ReceivedProperties, news: ReceivedProperties
     ) -> tuple[CheckedProperties, frozenset[PropertyPath]]:
-        """Complete and normalise properties; return the inputs, and the paths of secrets, derived ones
-        included.
-        """
+        """Complete and normalise properties; return the inputs, and the paths of all secrets."""
         given = dict(news.properties)
         kept = _pop_values_from_state(given, olds.properties)
         if self._configuration.is_stateless:
@@ -132,9 +130,7 @@ class NativeResource:
         return self.as_outputs({**known, **news, **unknown})
 
     def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
-        """Return checked properties as inputs for the engine: ``kept``, and those that do not follow from
-        the rest.
-        """
+        """Return checked properties as the engine's inputs: ``kept``, and what follows from no others."""
         return without_derivable(properties, self.kind.derivable_inputs, kept)
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
@@ -205,9 +201,7 @@ class NativeResource:
 
 
 def _pop_values_from_state(given: Properties, olds: Properties) -> Properties:
-    """Remove from ``given``, and return, what no program writes: with `ignoreChanges` it comes from the
-    state.
-    """
+    """Remove from ``given``, and return, what no program writes: by `ignoreChanges` the state's."""
     kept = {
         name: given.pop(name)
         for name in NAMES_ADDED_BY_PROVIDER

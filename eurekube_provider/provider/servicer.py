@@ -119,9 +119,7 @@ _DEFAULT_PROVIDER_NAME_PATTERN = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """The gRPC service of one provider; messages go to the engine's address, since it hides a plugin's
-    output.
-    """
+    """The gRPC service of one provider; messages go to the engine, which hides a plugin's output."""
 
     def __init__(self, engine_address: str = "") -> None:
         self._configuration = Configuration()
@@ -175,9 +173,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Compare two configurations. Another URL replaces nothing: each resource compares its servers
-        itself.
-        """
+        """Compare two configurations; another URL replaces nothing: each resource compares its servers."""
         olds = _config_values(request.old_inputs if request.HasField("old_inputs") else request.olds)
         news = _config_values(request.news)
         changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))
@@ -274,9 +270,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Return a resource as Eureka holds it; without our state, the instances that an id names, for
-        ``pulumi import`` and ``get``.
-        """
+        """Return a resource as Eureka holds it; without our state, what an id names (import and get)."""
         if _is_guard(request):  # no server knows it
             return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
         state, inputs = decode_properties(request.properties), decode_properties(request.inputs)

@@ -22,6 +22,8 @@ from eurekube_provider.resources.program import (
     refuse_aliases_of_native_component,
 )
 
+TextInput = pulumi.Input[str]
+
 _ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 
 

@@ -9,11 +9,9 @@ from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
+from eurekube_provider.resources.custom_object import CustomObject, TextInput, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
 from eurekube_provider.resources.program import Options, ProgramError
-
-TextInput = pulumi.Input[str]
 
 _CRD_KEY_BY_ARGUMENT = {"allowed_cidrs": "allowedCIDRs"}
 """Fields whose spelling in the CRD differs from that of :func:`camel_case`."""

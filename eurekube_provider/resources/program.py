@@ -42,9 +42,7 @@ class ProgramError(ConfigurationError, pulumi.RunError):
 
 
 class ConvertToProgramError(ContextDecorator):
-    """A context that turns our errors into :class:`ProgramError`, of which Pulumi shows no traceback;
-    ``where`` comes before their sentence.
-    """
+    """A context that turns our errors into :class:`ProgramError`; ``where`` comes before their sentence."""
 
     def __init__(self, where: str = "") -> None:
         self._where = where

@@ -277,14 +277,8 @@ class EurekubeOperatorArgs(PodArgs):
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _has_tag_or_digest(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
-        for name in (
-            "create_namespace",
-            "keep_crds",
-            "force_destroy",
-            "mirrors",
-            "strict_names",
-            "user_roles",
-        ):
+        namespace_flags, rights_flags = ("create_namespace", "keep_crds"), ("strict_names", "user_roles")
+        for name in (*namespace_flags, "force_destroy", "mirrors", *rights_flags):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be true or false")
         self._check_networks()
