@@ -261,10 +261,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             foreseen = resource.preview_outputs({}, news.properties)
             return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
         with CANCELLATION.limit_waits(request.timeout):
-            created = resource.registration.create(news.properties)
+            id_, state = resource.registration.create(news.properties)
         return proto.CreateResponse(
-            id=created.id,
-            properties=encode_properties(resource.as_outputs(created.properties), secrets),
+            id=id_,
+            properties=encode_properties(resource.as_outputs(state), secrets),
             refresh_before_update=self._asks_for_refresh,
         )
 

@@ -62,9 +62,13 @@ def operator_deployment_spec(
     if args.config_file_content:
         digest = hashlib.sha256(config_file_text(args.config_file_content).encode()).hexdigest()
         annotations[CONFIG_CHECKSUM_ANNOTATION] = digest[:16]
+    config_map = core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME)
+    secret = core.SecretProjectionArgs(name=targets_secret) if args.config_file_secrets else None
+    config_files = [core.VolumeProjectionArgs(config_map=config_map)] if args.config_file_content else []
+    config_files += [core.VolumeProjectionArgs(secret=secret)] if config_files and secret else []
     directories = {
         ("eureka", CREDENTIALS_DIRECTORY): _credential_files(args, credentials_secret),
-        ("targets", CONFIG_DIRECTORY): _config_files(args, targets_secret),
+        ("targets", CONFIG_DIRECTORY): config_files,
     }
     volumes = [
         core.VolumeArgs(name=name, projected=core.ProjectedVolumeSourceArgs(sources=sources))
@@ -129,17 +133,6 @@ def _credential_files(
         for ref in args.credentials.refs
         if ref.entry.is_file
     ]
-
-
-def _config_files(
-    args: EurekubeOperatorArgs, targets_secret: pulumi.Input[str]
-) -> list[core.VolumeProjectionArgs]:
-    if not args.config_file_content:
-        return []
-    files = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME))]
-    if args.config_file_secrets:
-        files.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=targets_secret)))
-    return files
 
 
 def _operator_container(
