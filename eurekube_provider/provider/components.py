@@ -53,7 +53,7 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
         # The SDK keeps its settings in the context, and its tasks on the loop of the thread.
         return contextvars.Context().run(lambda: asyncio.run(servicer.Construct(request, context)))
     except EurekubeError as error:
-        from eurekube_provider.provider.component_arguments import nested_argument_names
+        from eurekube_provider.provider.component_inputs import nested_argument_names
 
         # With the schema's names, for programs in other languages.
         text = re.sub(rf"^{kind.__base__.__name__}\b", request.type.rpartition(":")[2], str(error))

@@ -32,7 +32,12 @@ from eurekube_provider.provider.native_resource import (
     RESOURCE_KINDS_BY_TOKEN,
     NativeResource,
     UrnParts,
+    refuse_stack_shared_by_everybody,
+    require_default_connection,
+    require_do_owner,
+    require_instance_id,
     resource_type,
+    stateless_owner,
 )
 from eurekube_provider.provider.protocol import (
     engine_pb2,
@@ -43,13 +48,6 @@ from eurekube_provider.provider.protocol import (
 )
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import package_schema_json
-from eurekube_provider.provider.stateless_owner import (
-    refuse_stack_shared_by_everybody,
-    require_default_connection,
-    require_do_owner,
-    require_instance_id,
-    stateless_owner,
-)
 from eurekube_provider.provider.wire import (
     PropertyPath,
     decode_properties,
