@@ -21,8 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from eurekube_provider.cli.command_parser import load_command_parser
-from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_parser
 from eurekube_provider.core.identity import NATIVE_INSTANCE_TYPE
 from eurekube_provider.provider.served_schema import package_schema_json
 

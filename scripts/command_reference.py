@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from textwrap import dedent
 
-from eurekube_provider.cli.command_parser import load_command_parser
-from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_parser
 from eurekube_provider.cli.comparison_blocks import build_status_report, status_blocks
 from eurekube_provider.cli.output import format_blocks
 from scripts.sample_inventory import sample_inventory

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.provider.component_arguments import ArgumentType, argument_types, nested_argument_names
+from eurekube_provider.provider.component_inputs import ArgumentType, argument_types, nested_argument_names
 from eurekube_provider.resources.mirror_component import EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.syncer_component import EurekaSyncerArgs

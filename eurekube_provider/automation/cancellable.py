@@ -29,9 +29,7 @@ CANCEL_GRACE_SECONDS = 10.0
 
 
 _SHELL_COMMAND_WAITING_FOR_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
-"""A shell command that runs the command behind it once a line arrives on its input, so that the latter is
-recorded before it begins, or never begins.
-"""
+"""A shell that runs the command behind it once a line arrives: by then the command is recorded."""
 
 
 class CancellableCommand(PulumiCommand):
@@ -45,9 +43,7 @@ class CancellableCommand(PulumiCommand):
         self._process: subprocess.Popen[str] | None = None
 
     def cancel(self, why: str) -> None:
-        """End the running command in order, and refuse further ones. Return at once, also to a signal
-        handler.
-        """
+        """End the running command in order, and refuse further ones; return at once, as to a signal."""
         threading.Thread(target=self._send_cancel_signals, args=(why,), daemon=True).start()
 
     def run(

@@ -66,9 +66,7 @@ def parse_holders(message: str) -> tuple[LockHolder, ...]:
 
 
 def remove_lock(holder: LockHolder) -> bool:
-    """Remove the lock of ``holder`` and no other; return False if it is no local file, or another holds it by
-    now.
-    """
+    """Remove the lock of ``holder`` and no other; return False if it is no local file, or another's."""
     parts = urlsplit(holder.lock_url)
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or path.suffix != ".json" or not {".pulumi", "locks"} <= set(path.parts):
@@ -110,9 +108,7 @@ class ProcessRecord:
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
     def died_holding_lock_of(self, holder: LockHolder) -> bool:
-        """Return whether this process is dead and has left the lock of ``holder``, which a running process
-        with the same id today has not taken.
-        """
+        """Return whether this process is dead and left the lock, which no later one of its id took."""
         if not self.is_certainly_dead:
             return False
         began = start_time(self.pid)
@@ -174,9 +170,7 @@ class ProcessRecords:
         )
 
     def add(self, pid: int, started: datetime) -> Path:
-        """Record a process in a file, which the caller removes when the process has ended. The file of a dead
-        one with the same id stays beside it.
-        """
+        """Record a process in a file of its own, which the caller removes when the process has ended."""
         self._folder.mkdir(parents=True, exist_ok=True)
         record = ProcessRecord(socket.gethostname(), pid, int(started.timestamp()), start_ticks(pid))
         began = f"{record.started}-{record.birth}"

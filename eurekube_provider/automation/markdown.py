@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from eurekube_provider.automation.discovery import (
+from eurekube_provider.automation.summary import (
     ApplicationChange,
     ChangeKind,
     DiscoveryChange,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +178,13 @@ def drift(target: StackTarget) -> StackRun:
 
 
 def _call_pulumi(stack: Stack, action: StackOperation, log: StepLog) -> None:
-    if action is StackOperation.UP:
-        stack.up(on_event=log.add, color="never", show_secrets=False)
-    elif action is StackOperation.REFRESH:
-        stack.refresh(on_event=log.add, color="never", show_secrets=False)
-    elif action is StackOperation.PREVIEW:
-        stack.preview(on_event=log.add, color="never")
-    else:
-        stack.preview_refresh(on_event=log.add, color="never", show_secrets=False)
+    calls: dict[StackOperation, Callable[..., Any]] = {
+        StackOperation.UP: partial(stack.up, show_secrets=False),
+        StackOperation.REFRESH: partial(stack.refresh, show_secrets=False),
+        StackOperation.DRIFT: partial(stack.preview_refresh, show_secrets=False),
+        StackOperation.PREVIEW: stack.preview,
+    }
+    calls[action](on_event=log.add, color="never")
 
 
 def _read_project_file(work_dir: Path) -> Mapping[str, Any]:

@@ -1,13 +1,19 @@
-"""The steps of a run, one for each resource, read from the events of Pulumi's engine."""
+"""The steps of a run, one for each resource: from the engine's events, an event log or ``preview --json``.
+
+``pulumi preview --json`` leaves out unchanged resources unless ``--show-sames`` is given. An event log
+(``--event-log``, or ``--json`` with PULUMI_ENABLE_STREAMING_JSON_PREVIEW) is one event of the engine a line.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pulumi.automation.events import EngineEvent, StepEventStateMetadata
 
+from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
     DYNAMIC_APPLICATION_TYPE,
     DYNAMIC_INSTANCE_TYPE,
@@ -76,9 +82,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class EngineErrorReport:
-    """The report of an error by the engine, without colour marks; ``urn`` is empty for an error of no
-    resource.
-    """
+    """The engine's report of an error, without colour marks; ``urn`` is empty for one of no resource."""
 
     message: str
     urn: str = ""
@@ -157,3 +161,45 @@ def _mask_secrets(value: Any) -> Any:
             return MASKED_VALUE
         return {name: _mask_secrets(item) for name, item in value.items()}
     return [_mask_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def read_event_log(text: str) -> StepLog:
+    """Return the steps in a preview's document or an event log; raise ConfigurationError for other text."""
+    log = StepLog()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    try:
+        if isinstance(document, dict) and "sequence" not in document:
+            _read_preview_document(document, log)
+        else:
+            for line in filter(None, map(str.strip, text.splitlines())):
+                log.add(EngineEvent.from_json(json.loads(line)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            "this is neither what 'pulumi preview --json' prints nor an event log of Pulumi's"
+            f" ({type(error).__name__}: {error})"
+        ) from None
+    if not log.changes and not log.problems and not log.steps:
+        raise ConfigurationError("there is nothing in it: neither a step nor an error; did the preview run?")
+    return log
+
+
+def _read_preview_document(document: Mapping[str, Any], log: StepLog) -> None:
+    for step in document.get("steps") or ():
+        old, new = step.get("oldState"), step.get("newState")
+        kind = (new or old)["type"]
+        log.add_step(
+            Step(step["op"], step["urn"], kind, _state_from_document(old), _state_from_document(new))
+        )
+    for said in document.get("diagnostics") or ():
+        if said.get("severity") == "error":
+            log.problems.append(EngineErrorReport(strip_colour_marks(said["message"]), said.get("urn") or ""))
+    log.changes = dict(document.get("changeSummary") or {})
+
+
+def _state_from_document(document: Mapping[str, Any] | None) -> ResourceState | None:
+    if document is None:
+        return None
+    return ResourceState.from_pulumi(document.get("inputs"), document.get("outputs"))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from eurekube_provider.automation.stack import StackRunner, StackTarget
-from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
 from eurekube_provider.core.errors import ConfigurationError
 
 _TYPE_BY_REQUEST_FIELD = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
@@ -32,20 +32,17 @@ def main() -> int:
     """Serve one request, and return the exit code."""
     result: Mapping[str, Any]
     try:
-        result = _run_request(_parse_request(sys.stdin.read())).to_json()
+        request = _parse_request(sys.stdin.read())
+        seconds = request.get("timeout_seconds", 600)
+        runner = StackRunner(StackTarget(request["stack"], Path(request["work_dir"]), seconds))
+        for one in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(one, lambda one, _: runner.cancel(f"cancelled by {signal.Signals(one).name}"))
+        result = runner.run(StackOperation(request["action"])).to_json()
     except ConfigurationError as error:
         result = {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": str(error)}
     with suppress(BrokenPipeError):  # the caller does not read any more
         print(json.dumps(result), flush=True)
     return 1 if result["outcome"] == RunOutcome.FAILED else 0
-
-
-def _run_request(request: Mapping[str, Any]) -> StackRun:
-    target = StackTarget(request["stack"], Path(request["work_dir"]), request.get("timeout_seconds", 600))
-    runner = StackRunner(target)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: runner.cancel(f"cancelled by {signal.Signals(number).name}"))
-    return runner.run(StackOperation(request["action"]))
 
 
 def _parse_request(text: str) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from eurekube_provider.cli.command_parser import load_command_parser, program_parser
-from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_parser, program_parser
 from eurekube_provider.cli.terminal import print_text
 
 _NO_FILE_COMPLETION_DIRECTIVE = 4

@@ -111,11 +111,7 @@ def format_report(snapshot: Snapshot, findings: Sequence[Finding], closing_note:
     if lines:
         lines.append("")
     for one in findings:
-        said = (
-            f"{one.severity}: {one.fault}  {one.subject}",
-            f"    {one.problem}",
-            f"    fix: {one.remedy}",
-        )
+        said = (f"{one.severity}: {one.fault}  {one.subject}", f"    {one.problem}", f"    fix: {one.remedy}")
         lines += [*(printable(line) for line in said), ""]
     if closing_note:
         lines += [closing_note, ""]

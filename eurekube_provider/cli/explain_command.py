@@ -170,9 +170,7 @@ def _resolve_application(comparisons: Sequence[Comparison], target: str) -> str:
 def _explain_mirrors(
     inventory: Inventory, connection: str, applications: Collection[str], target: str, ids: Sequence[str]
 ) -> list[MirrorExplanation]:
-    """Explain how the mirrors of one Eureka show each of the applications, or only these instances of them
-    if ``target`` names no application.
-    """
+    """Explain how one Eureka's mirrors show the applications, or these instances of another ``target``."""
     if inventory.kubernetes is None:
         return []
     listed = inventory.instances.get(connection, ())

@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
         return COULD_NOT_READ_EXIT_CODE
     wanted = {name.upper() for name in options.applications}
     namespaces = set((options.namespace or "").split(",")) - {""}
+    of_syncers = (ManagerKind.SYNCER, ManagerKind.OTHER_CLUSTER)
 
     def matches_filters(one: Instance, manager: Manager) -> bool:
         return (
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             and (not options.kinds or str(manager.kind) in options.kinds)
             and (not options.owner or fnmatchcase(one.owner or "", options.owner))
             and (not options.address or one.ip_address == options.address)
-            and (not namespaces or _syncer_namespace(manager) in namespaces)
+            and (not namespaces or (manager.kind in of_syncers and manager.name.split("/")[-2] in namespaces))
         )
 
     found = [
@@ -95,11 +96,6 @@ def run(options: argparse.Namespace) -> int:
     if not found:
         print_error_line("eurekube instances: nothing fits")
     return WELL_EXIT_CODE if found else NONE_FOUND_EXIT_CODE
-
-
-def _syncer_namespace(manager: Manager) -> str:
-    parts = manager.name.split("/")
-    return parts[-2] if manager.kind in (ManagerKind.SYNCER, ManagerKind.OTHER_CLUSTER) else ""
 
 
 def _instance_to_dict(eureka: str, instance: Instance, manager: Manager) -> dict[str, Any]:

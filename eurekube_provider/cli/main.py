@@ -10,8 +10,12 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
-from eurekube_provider.cli.command_parser import load_command_parser, program_parser
-from eurekube_provider.cli.commands import COMMAND_SUMMARIES, load_command_module
+from eurekube_provider.cli.commands import (
+    COMMAND_SUMMARIES,
+    load_command_module,
+    load_command_parser,
+    program_parser,
+)
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.wording import suggest_name
 from eurekube_provider.runtime.extras import ExtraName, require_extra

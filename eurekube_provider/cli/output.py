@@ -101,9 +101,7 @@ def print_output(output: OutputFormat, document: Any, blocks: Iterable[Block]) -
 
 
 def format_blocks(blocks: Iterable[Block], *, plain: bool = False) -> str:
-    """Return blocks as text for standard output; on a pipe, or if ``plain``, without colours and folded
-    lines.
-    """
+    """Return blocks as text for standard output; on a pipe or ``plain`` without colours and folded lines."""
     from rich.console import Console
 
     shown = create_console(sys.stdout)

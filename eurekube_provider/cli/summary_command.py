@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from eurekube_provider.automation.event_log import read_event_log
 from eurekube_provider.automation.markdown import format_comment
+from eurekube_provider.automation.steps import read_event_log
 from eurekube_provider.automation.summary import summarise
 from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import ConfigurationError

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -36,7 +38,6 @@ DEFAULT_INTERVAL_SECONDS = 15.0
 
 _TIME_PATTERN = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+ (?:s|min)\b|(?<=SecondsAgo\": )\d+")
 
-_ReadStatus = Callable[[], StatusReport]
 _Number = TypeVar("_Number", int, float)
 
 DESCRIPTION = """\
@@ -78,7 +79,7 @@ def _parse_number(convert: Callable[[str], _Number], minimum: _Number, text: str
 
 
 def run(options: argparse.Namespace) -> int:
-    interval, count, output = options.interval, options.count, OutputFormat(options.output)
+    output = OutputFormat(options.output)
     with open_inventory_reader("watch", options) as reader:
 
         def read_status(progress: ReportProgress | None = None) -> StatusReport:
@@ -88,56 +89,45 @@ def run(options: argparse.Namespace) -> int:
         with show_progress() as progress:
             first = read_status(progress)
         exit_if_nothing_read("watch", first.inventory)
-        try:
+        looks = _look_repeatedly(first, read_status, options.interval, options.count)
+        with suppress(KeyboardInterrupt):
             if sys.stdout.isatty() and output is OutputFormat.TABLE:
-                _redraw_repeatedly(first, read_status, interval, count)
+                _redraw(looks, options.interval)
             else:
-                _print_status_when_changed(first, read_status, interval, count, output)
-        except KeyboardInterrupt:
-            return 0
+                _print_changed(looks, output)
     return 0
 
 
-def _redraw_repeatedly(
-    status: StatusReport, read_status: _ReadStatus, interval: float, count: int | None
-) -> None:
+def _look_repeatedly(
+    first: StatusReport, read_status: Callable[[], StatusReport], interval: float, count: int | None
+) -> Iterator[StatusReport]:
+    yield first
+    for _ in itertools.repeat(None) if count is None else range(count - 1):
+        time.sleep(interval)
+        yield read_status()
+
+
+def _redraw(looks: Iterable[StatusReport], interval: float) -> None:
     from rich.console import Group
     from rich.live import Live
 
     screen = create_console(sys.stdout)
     with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-        looks = 1
-        while True:
+        for status in looks:
             when = Line.of(f"{time.strftime('%H:%M:%S')}, every {interval:g} s; Ctrl-C ends", Tone.DIM)
             shown = (to_renderable(block, screen.width) for block in (when, *status_blocks(status)))
             live.update(Group(*shown), refresh=True)
-            if looks == count:
-                return
-            time.sleep(interval)
-            status, looks = read_status(), looks + 1
 
 
-def _print_status_when_changed(
-    status: StatusReport, read_status: _ReadStatus, interval: float, count: int | None, output: OutputFormat
-) -> None:
-    before, looks = "", 1
-    while True:
-        shown = _format_status(status, output)
-        if (news := _without_times(shown)) != before:
+def _print_changed(looks: Iterable[StatusReport], output: OutputFormat) -> None:
+    before = ""
+    for status in looks:
+        if output is OutputFormat.JSON:
+            shown = text = json.dumps(status.to_dict()) + "\n"
+        else:
+            shown = format_blocks(status_blocks(status))
+            text = f"{time.strftime('%H:%M:%S')}\n{shown}\n"
+        # Times and ages are others at each look, and so is the padding.
+        if (news := " ".join(_TIME_PATTERN.sub("", shown).split())) != before:
             before = news
-            print_text(shown if output is OutputFormat.JSON else f"{time.strftime('%H:%M:%S')}\n{shown}\n")
-        if looks == count:
-            return
-        time.sleep(interval)
-        status, looks = read_status(), looks + 1
-
-
-def _without_times(shown: str) -> str:
-    """Return an output without its times and ages, which are others at each look, and without padding."""
-    return " ".join(_TIME_PATTERN.sub("", shown).split())
-
-
-def _format_status(status: StatusReport, output: OutputFormat) -> str:
-    if output is OutputFormat.JSON:
-        return json.dumps(status.to_dict()) + "\n"
-    return format_blocks(status_blocks(status))
+            print_text(text)

@@ -156,9 +156,7 @@ class SyncerPlan:
 def plan_syncers(
     kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
 ) -> dict[NamespacedSyncerName, SyncerPlan]:
-    """Return the plan of each syncer of these Eurekas, by the connection's name, and of deleted syncers that
-    have instances left.
-    """
+    """Return the plan of each syncer of these Eurekas, and of deleted syncers that have instances left."""
     found: dict[NamespacedSyncerName, SyncerPlan] = {}
     owned, named = _index_instances(eurekas)
     known = set(map(key_of, kubernetes.syncers))

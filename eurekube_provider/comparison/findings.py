@@ -70,10 +70,7 @@ def status_findings(
     """Return all findings, worst first, of which comparisons, and mirrors, with one reason share one;
     ``others`` come first among those of equal severity: most likely they are the cause.
     """
-    found = [
-        *_findings_by_reason(comparisons),
-        *_findings_by_reason(mirrors),
-    ]
+    found = [*_findings_by_reason(comparisons), *_findings_by_reason(mirrors)]
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
 

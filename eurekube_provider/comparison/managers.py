@@ -1,7 +1,7 @@
 """Managers of instances in Eureka, read from the owner in an instance's metadata.
 
 Another kind of owner is a member of :class:`ManagerKind`, a branch of :func:`manager_of` and one of
-:func:`~eurekube_provider.comparison.impact.predict_effects`.
+:func:`~eurekube_provider.comparison.explaining.predict_effects`.
 """
 
 from __future__ import annotations

@@ -36,9 +36,7 @@ from eurekube_provider.runtime.child_process import ChildProcess
 
 STACK_NAME = "dev"
 REGISTRATION_LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
-"""The lease of the stack's registration. A Eureka server evicts an instance that is not renewed after
-twice the duration.
-"""
+"""The lease of the stack's registration; a server evicts what is not renewed after twice the duration."""
 
 RENEWAL_PROOF_SECONDS = 12.0
 """Seconds for which a registration with this lease must stand to prove that it is renewed."""

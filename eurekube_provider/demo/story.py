@@ -23,14 +23,7 @@ from eurekube_provider.demo.board import EndpointTable
 from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, OperatorProcess, Stage, StoryFailed
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import (
-    ENDPOINT_SLICES,
-    NAMESPACES,
-    PODS,
-    SYNCERS,
-    ApiResource,
-    KubeAccess,
-)
+from eurekube_provider.kube.access import ENDPOINT_SLICES, NAMESPACES, PODS, SYNCERS, ApiResource, KubeAccess
 
 OPERATOR_NAMESPACE, OPERATOR_SERVICE_ACCOUNT = "eurekube-system", "eurekube-operator"
 _SERVICE_ACCOUNTS = ApiResource("", "v1", "serviceaccounts")

@@ -23,12 +23,12 @@ from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.workload_checks import (
     SelectedService,
+    WorkloadIndex,
     WorkloadRequirements,
     drain_findings,
     gate_findings,
     readiness_findings,
 )
-from eurekube_provider.doctor.workload_index import WorkloadIndex
 from eurekube_provider.operator.index import ServiceIndex
 
 

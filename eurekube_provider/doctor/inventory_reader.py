@@ -178,9 +178,7 @@ class InventoryReader:
     def _read_kubernetes(
         self, reader: _ClusterObjectReader, instances: Sequence[Instance]
     ) -> tuple[KubernetesInventory | None, ServiceIndex, MirrorInventory]:
-        """Read a cluster, or nothing where its syncers cannot be read; raise KubernetesError where nobody
-        answers.
-        """
+        """Read a cluster, or nothing where its syncers cannot be read; raise where nobody answers."""
         self._progress(f"reading Kubernetes at {reader.access.server}")
         reader.access.get("/version")
         cluster = reader.read_cluster()
@@ -301,9 +299,7 @@ def try_parse_syncer(
 
 
 def find_endpoint(inventory: Inventory, syncer: Syncer, instance: Instance) -> Object | None:
-    """Return the endpoint with an instance's address, or, with host ports, of its pod; None for a syncer that
-    registers no endpoints.
-    """
+    """Return the endpoint with an instance's address, or, with host ports, of its pod."""
     if syncer.mode is not Mode.POD:
         return None
     _, slices = inventory.index.services_and_slices(syncer.selector)

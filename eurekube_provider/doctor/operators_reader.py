@@ -80,9 +80,7 @@ def _list_operator_leases(access: KubeAccess) -> list[Object]:
 def _read_last_renewal(
     uid: str, eurekas: Iterable[tuple[Peers, Sequence[Instance]]], namespaces: Collection[str]
 ) -> float | None:
-    """Return the last renewal of the cluster's instances: those listed as renewed last are read past the
-    caches.
-    """
+    """Return the last renewal of the cluster's instances; the newest of a list are read past the caches."""
     times: list[float] = []
     for peers, listed in eurekas:
         ours = [

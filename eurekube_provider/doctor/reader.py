@@ -18,8 +18,7 @@ from eurekube_provider.core.objects import Object, has_pod_ended, has_unshared_a
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
-from eurekube_provider.doctor.workload_checks import Workload
-from eurekube_provider.doctor.workload_index import WorkloadIndex
+from eurekube_provider.doctor.workload_checks import Workload, WorkloadIndex
 from eurekube_provider.eureka.peers import Peers, merge_lists
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.eureka.uncached_reads import RefusalByKey, read_instances
@@ -121,7 +120,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
     """
     unread_parts: list[str] = []
     reader = ClusterReader(KubeAccess.load(settings.kubeconfig, settings.context), settings, unread_parts)
-    version = reader.access.get("/version")
+    minor = re.match(r"\d+", str(reader.access.get("/version").get("minor") or ""))
     unread_kinds: set[str] = set()
 
     def list_kind(kind: str, resource: ApiResource) -> list[Object]:
@@ -166,16 +165,11 @@ def read_snapshot(settings: Settings) -> Snapshot:
         workloads=tuple(workloads),
         pods=pods,
         eurekas=eurekas,
-        supports_sleep_hook=_minor_version(version) >= 30,
+        supports_sleep_hook=minor is not None and int(minor[0]) >= 30,
         operators=operators,
         unread_kinds=frozenset(unread_kinds),
         unread_parts=tuple(unread_parts),
     )
-
-
-def _minor_version(version: Object) -> int:
-    found = re.match(r"\d+", str(version.get("minor") or ""))
-    return int(found[0]) if found else 0
 
 
 class ClusterReader:
@@ -338,9 +332,7 @@ def read_zookeeper(
 def _find_disagreements(
     peers: Peers, lists: Mapping[str, Sequence[Instance]]
 ) -> tuple[list[Disagreement], Mapping[str, RegistryError]]:
-    """Return what differs between the servers' lists, and still differs when read past the caches; and by URL
-    why a server could not be read so.
-    """
+    """Return lasting differences between the servers' lists, and by URL why a server could not be read."""
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}
     differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)

@@ -63,7 +63,10 @@ def self_registered_findings(
     """
     found: dict[str, Instance] = {}
     beside = [
-        one for those in self_registered.values() for one in those if _shares_name_with_syncer(one, syncer)
+        one
+        for those in self_registered.values()
+        for one in those
+        if not syncer.names.isdisjoint(map(str.lower, (one.application, *_split_vip_addresses(one))))
     ]
     for each in selected.slices if beside else ():
         ports = {port.get("port") for port in each.get("ports") or ()}
@@ -93,11 +96,6 @@ def self_registered_findings(
             f"switch their Eureka client's registration off: {REGISTER_WITH_EUREKA_VARIABLE}=false",
             patch,
         )
-
-
-def _shares_name_with_syncer(instance: Instance, syncer: Syncer) -> bool:
-    names = {instance.application.lower(), *_split_vip_addresses(instance)}
-    return bool({name.lower() for name in names} & syncer.names)
 
 
 def _split_vip_addresses(registered: Instance | Syncer) -> list[str]:

@@ -47,22 +47,18 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
         raise ConfigurationError(
             f"there is no component {request.type!r} (there are {', '.join(COMPONENT_CLASS_NAMES_BY_TOKEN)})"
         )
-    _component_class(request.type)  # before the SDK looks for the classes of the providers that it is given
+    kind = _component_class(request.type)  # before the SDK looks for the classes of the providers given
     servicer = ComponentServicer(_SingleComponentProvider(request), [], engine_address)
     try:
         # The SDK keeps its settings in the context, and its tasks on the loop of the thread.
         return contextvars.Context().run(lambda: asyncio.run(servicer.Construct(request, context)))
     except EurekubeError as error:
-        raise ConfigurationError(_with_schema_names(request.type, str(error))) from None
+        from eurekube_provider.provider.component_inputs import nested_argument_names
 
-
-def _with_schema_names(token: str, text: str) -> str:
-    """Return a component's error text with the schema's names, for programs in other languages."""
-    from eurekube_provider.provider.component_arguments import nested_argument_names
-
-    kind = _component_class(token)
-    text = re.sub(rf"^{kind.__base__.__name__}\b", token.rpartition(":")[2], text)
-    return with_camel_case_names(text, nested_argument_names(kind.ARGS))
+        # With the schema's names, for programs in other languages.
+        text = re.sub(rf"^{kind.__base__.__name__}\b", request.type.rpartition(":")[2], str(error))
+        text = with_camel_case_names(text, nested_argument_names(kind.ARGS))
+        raise ConfigurationError(text) from None
 
 
 class _SingleComponentProvider(Provider):
@@ -82,37 +78,21 @@ class _SingleComponentProvider(Provider):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
         explicit: Any = options.depends_on
-        dependencies = self._dependencies_of_plain_arguments(found)
-        options.depends_on = [*([] if explicit is None else explicit), *dependencies]
-        if found.unknown_paths:
-            return _construct_without_objects(name, resource_type, found.unknown_paths, options)
-        made = kind(name, found.values, options)
-        outputs = {camel_case(each): getattr(made, each) for each in _OUTPUT_NAMES_BY_TOKEN[resource_type]}
-        return ConstructResult(urn=made.urn, state=outputs)
-
-    def _dependencies_of_plain_arguments(self, found: Any) -> list[pulumi.Resource]:
         dependencies = self._request.inputDependencies
-        urns = {
-            urn
-            for name in found.plain_argument_names
-            if name in dependencies
-            for urn in dependencies[name].urns
-        }
-        return [DependencyResource(urn) for urn in sorted(urns)]
-
-
-def _construct_without_objects(
-    name: str, resource_type: str, unknown: list[str], options: pulumi.ResourceOptions
-) -> ConstructResult:
-    """Make the component without its objects, since arguments that decide on the objects are unknown."""
-    made = pulumi.ComponentResource(resource_type, name, None, options)
-    pulumi.log.warn(
-        f"its objects cannot be previewed: {format_list(unknown, 5)} is known only after the update", made
-    )
-    later = pulumi.Output.from_input(pulumi.output.UNKNOWN)
-    outputs = {camel_case(each): later for each in _OUTPUT_NAMES_BY_TOKEN[resource_type]}
-    made.register_outputs({})
-    return ConstructResult(urn=made.urn, state=outputs)
+        plain = [dependencies[each].urns for each in found.plain_argument_names if each in dependencies]
+        urns = sorted({urn for each in plain for urn in each})
+        options.depends_on = [*([] if explicit is None else explicit), *map(DependencyResource, urns)]
+        names = _OUTPUT_NAMES_BY_TOKEN[resource_type]
+        if not found.unknown_paths:
+            made = kind(name, found.values, options)
+            return ConstructResult(made.urn, {camel_case(each): getattr(made, each) for each in names})
+        # Arguments that decide on the component's objects are unknown: it is made without them.
+        bare = pulumi.ComponentResource(resource_type, name, None, options)
+        unknown = format_list(found.unknown_paths, 5)
+        pulumi.log.warn(f"its objects cannot be previewed: {unknown} is known only after the update", bare)
+        bare.register_outputs({})
+        later = pulumi.Output.from_input(pulumi.output.UNKNOWN)
+        return ConstructResult(bare.urn, {camel_case(each): later for each in names})
 
 
 def _component_class(token: str) -> Any:

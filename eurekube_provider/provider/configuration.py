@@ -37,50 +37,39 @@ class ConfigurationKey:
     is_secret: bool = False
 
 
+_Key = ConfigurationKey
 CONFIGURATION_KEYS: Mapping[str, ConfigurationKey] = {
-    "url": ConfigurationKey(
-        "The URLs of one Eureka, with a comma between them: http://eureka-1:8761/eureka,http://..."
-    ),
-    "user": ConfigurationKey("For HTTP basic authentication."),
-    "password": ConfigurationKey("For HTTP basic authentication.", is_secret=True),
-    "token": ConfigurationKey("A bearer token, in place of user and password.", is_secret=True),
-    "caFile": ConfigurationKey("A PEM file with the authorities to trust for https."),
-    "clientCertificate": ConfigurationKey("A PEM file with the certificate to show (mTLS)."),
-    "clientKey": ConfigurationKey("A PEM file with its key, where that is another file."),
-    "proxy": ConfigurationKey("The URL of a proxy.", is_secret=True),
-    "zone": ConfigurationKey(
-        "The zone whose Eureka servers are asked first, where the URLs are written zone=URL."
-    ),
-    "mode": ConfigurationKey("How many changes at once are sent: auto, rest or batch."),
-    "maxAnswerMib": ConfigurationKey(
+    "url": _Key("The URLs of one Eureka, with a comma between them: http://eureka-1:8761/eureka,http://..."),
+    "user": _Key("For HTTP basic authentication."),
+    "password": _Key("For HTTP basic authentication.", is_secret=True),
+    "token": _Key("A bearer token, in place of user and password.", is_secret=True),
+    "caFile": _Key("A PEM file with the authorities to trust for https."),
+    "clientCertificate": _Key("A PEM file with the certificate to show (mTLS)."),
+    "clientKey": _Key("A PEM file with its key, where that is another file."),
+    "proxy": _Key("The URL of a proxy.", is_secret=True),
+    "zone": _Key("The zone whose Eureka servers are asked first, where the URLs are written zone=URL."),
+    "mode": _Key("How many changes at once are sent: auto, rest or batch."),
+    "maxAnswerMib": _Key(
         "The largest answer of Eureka that is read, in MiB, also once it is decompressed: 128."
     ),
-    "connections": ConfigurationKey(
+    "connections": _Key(
         "Other Eurekas by name, each with the keys above; a resource names one as its connection.", "object"
     ),
-    "operatorName": ConfigurationKey(
-        "Who renews what is registered, where a resource does not say: eurekube."
-    ),
-    "organization": ConfigurationKey(
+    "operatorName": _Key("Who renews what is registered, where a resource does not say: eurekube."),
+    "organization": _Key(
         "Whom registrations belong to, where the backend is a bucket or a folder, or the stack is another"
         " organization's than the one that is called organization."
     ),
-    "abandonedUrls": ConfigurationKey(
-        "URLs of servers that are gone for good, or known by another URL now.", "object"
-    ),
-    "offline": ConfigurationKey("Whether previews ask no server.", "boolean"),
-    "refreshBeforeUpdate": ConfigurationKey(
+    "abandonedUrls": _Key("URLs of servers that are gone for good, or known by another URL now.", "object"),
+    "offline": _Key("Whether previews ask no server.", "boolean"),
+    "refreshBeforeUpdate": _Key(
         "Whether each preview, update and destroy first reads what is registered, with the configuration of "
         "the last update: false.",
         "boolean",
     ),
-    "doOwner": ConfigurationKey(
-        "As whom pulumi do --stateless registers, patches and deletes. No stack reads it."
-    ),
-    "kubeconfig": ConfigurationKey(
-        "The file that says how to reach the cluster whose endpoints are looked up."
-    ),
-    "context": ConfigurationKey("Which of its contexts."),
+    "doOwner": _Key("As whom pulumi do --stateless registers, patches and deletes. No stack reads it."),
+    "kubeconfig": _Key("The file that says how to reach the cluster whose endpoints are looked up."),
+    "context": _Key("Which of its contexts."),
 }
 
 KEYS_OF_PROJECT_PROGRAM = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -45,7 +46,8 @@ def detailed_diff(olds: Properties, news: Properties, replaces: Iterable[str]) -
             or (after is None and _is_filled_in_by_check(path, olds))
         ):
             continue
-        shown = _writable_path(path)
+        # Pulumi cannot write a key that ends with a backslash: the path is cut before it.
+        shown = tuple(itertools.takewhile(lambda key: not key.endswith("\\"), path))
         if before is None and shown == path:
             kind = kinds.ADD_REPLACE if is_new else kinds.ADD
         elif after is None and shown == path:
@@ -91,12 +93,6 @@ def _iterate_differences(
             yield from _iterate_differences(before or {}, after or {}, path)
         else:
             yield path, before, after
-
-
-def _writable_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path, cut before a key that ends with a backslash, which Pulumi cannot write."""
-    depth = next((depth for depth, key in enumerate(path) if key.endswith("\\")), len(path))
-    return path[:depth]
 
 
 def _pulumi_path(path: tuple[str, ...]) -> str:

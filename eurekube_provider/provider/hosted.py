@@ -1,6 +1,4 @@
-"""Subclasses of the components with the native provider's type tokens and guard; ``pulumi-kubernetes`` is
-needed.
-"""
+"""The components with the native provider's type tokens and guard; they need ``pulumi-kubernetes``."""
 
 from __future__ import annotations
 

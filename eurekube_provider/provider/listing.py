@@ -18,7 +18,7 @@ QUERY_ARGUMENT_DESCRIPTIONS_BY_TOKEN: Mapping[str, Mapping[str, str]] = {
         "owner": "Only what this owner has registered, as Eureka names it.",
     },
     APPLICATION_REGISTRATION_KIND.token: {
-        "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
+        "owner": "Only applications of which this owner has registered an instance, as Eureka names it."
     },
 }
 """The query arguments of a list, with their descriptions, by resource type."""

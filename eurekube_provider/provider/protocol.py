@@ -15,14 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = [
-    "engine_pb2",
-    "engine_pb2_grpc",
-    "plugin_pb2",
-    "provider_pb2",
-    "provider_pb2_grpc",
-    "status_pb2",
-]
+__all__ = ["engine_pb2", "engine_pb2_grpc", "plugin_pb2", "provider_pb2", "provider_pb2_grpc", "status_pb2"]
 
 _PARENT_PACKAGES = ("pulumi", "pulumi.runtime", "pulumi.runtime.proto")
 

@@ -37,7 +37,12 @@ from eurekube_provider.provider.native_resource import (
     RESOURCE_KINDS_BY_TOKEN,
     NativeResource,
     UrnParts,
+    refuse_stack_shared_by_everybody,
+    require_default_connection,
+    require_do_owner,
+    require_instance_id,
     resource_type,
+    stateless_owner,
 )
 from eurekube_provider.provider.protocol import (
     engine_pb2,
@@ -48,13 +53,6 @@ from eurekube_provider.provider.protocol import (
 )
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import package_schema_json
-from eurekube_provider.provider.stateless_owner import (
-    refuse_stack_shared_by_everybody,
-    require_default_connection,
-    require_do_owner,
-    require_instance_id,
-    stateless_owner,
-)
 from eurekube_provider.provider.wire import (
     PropertyPath,
     decode_properties,
@@ -124,9 +122,7 @@ _DEFAULT_PROVIDER_NAME_PATTERN = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """The gRPC service of one provider; messages go to the engine's address, since it hides a plugin's
-    output.
-    """
+    """The gRPC service of one provider; messages go to the engine, which hides a plugin's output."""
 
     def __init__(self, engine_address: str = "") -> None:
         self._configuration = Configuration()
@@ -181,9 +177,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answer_errors
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Compare two configurations. Another URL replaces nothing: each resource compares its servers
-        itself.
-        """
+        """Compare two configurations; another URL replaces nothing: each resource compares its servers."""
         olds = _config_values(request.old_inputs if request.HasField("old_inputs") else request.olds)
         news = _config_values(request.news)
         changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))
@@ -277,18 +271,16 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             foreseen = resource.preview_outputs({}, news.properties)
             return proto.CreateResponse(properties=encode_properties(foreseen, secrets))
         with CANCELLATION.limit_waits(request.timeout):
-            created = resource.registration.create(news.properties)
+            id_, state = resource.registration.create(news.properties)
         return proto.CreateResponse(
-            id=created.id,
-            properties=encode_properties(resource.as_outputs(created.properties), secrets),
+            id=id_,
+            properties=encode_properties(resource.as_outputs(state), secrets),
             refresh_before_update=self._asks_for_refresh,
         )
 
     @_answer_errors
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Return a resource as Eureka holds it; without our state, the instances that an id names, for
-        ``pulumi import`` and ``get``.
-        """
+        """Return a resource as Eureka holds it; without our state, what an id names (import and get)."""
         if _is_guard(request):  # no server knows it
             return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
         state, inputs = decode_properties(request.properties), decode_properties(request.inputs)
@@ -352,8 +344,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         with CANCELLATION.limit_waits(request.timeout):
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(
-            properties=encode_properties(state, secrets),
-            refresh_before_update=self._asks_for_refresh,
+            properties=encode_properties(state, secrets), refresh_before_update=self._asks_for_refresh
         )
 
     @_answer_errors

@@ -81,14 +81,12 @@ def read_actual(
     if len(places) == 1 and not from_all_servers and not desired.has_members:
         (place,) = places
         found = peers.read(*place)
-        # An instance whose mark names another status than it has may have the marked status on another
-        # server.
+        # An instance that has another status than its mark may have the marked one on another server.
         if found is None or not found.enforced or found.is_status_enforced:
             reads = UncachedReads({"": {place: found}}, {})
     if reads is None:
-        reads = _read_keys_and_renew(
-            peers, list(places), _select_safely_renewable(desired, owners, listed) if for_writing else []
-        )
+        renewable = _select_safely_renewable(desired, owners, listed) if for_writing else []
+        reads = _read_keys_and_renew(peers, list(places), renewable)
     if suggested:
         reads = reads.merge_with(read_everywhere(peers, suggested, refused))
     held = {key: newest for key in (*places, *suggested) if (newest := reads.newest(key)) is not None}
@@ -96,8 +94,7 @@ def read_actual(
         owned={
             key: found
             for key, found in held.items()
-            # At a place that the program does not ask for, only instances that were registered as members
-            # count.
+            # At a place that the program does not ask for, only members count.
             if is_owned(found) and (key in own or APPLICATION_MEMBER_KEY in found.metadata)
         },
         owned_by_others={key: found for key, found in held.items() if not is_owned(found)},

@@ -74,9 +74,7 @@ class Declaration(NamedTuple):
 
 
 class ProgramClaims:
-    """A table of the called addresses and instances that each resource of a program claims for itself; any
-    number of threads may share it.
-    """
+    """The called addresses and instances that each resource claims; any number of threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -49,9 +49,7 @@ class Cancellation:
             self._local.end = None
 
     def begin_run(self) -> None:
-        """Begin a run of Pulumi. A later cancel also ends calls that begin after it: the engine still sends
-        some.
-        """
+        """Begin a run of Pulumi, in which a cancel also ends calls that the engine sends after it."""
         with self._condition:
             self._before_run = self._cancelled
 
@@ -80,9 +78,7 @@ class Cancellation:
 
         def wait(seconds: float) -> None:
             end = time.monotonic() + seconds
-            if (
-                latest is not None and end > latest
-            ):  # known now: nothing has to stay out of service until then
+            if latest is not None and end > latest:  # known now: nothing stays out of service until then
                 raise DrainInterrupted(
                     f"the custom time-out ends before the {seconds:g} seconds of its drain"
                 )

@@ -117,9 +117,7 @@ def configured_connection(
 def _build_connection(
     setting: SettingLookup, written: SettingLookup, service_url: str | None, name: str
 ) -> Connection:
-    """Make a connection from its fields in the configuration, which ``written`` looks up, and the
-    environment.
-    """
+    """Make a connection from its fields, which ``written`` looks up, and the environment."""
     said: dict[str, str | None] = {}
 
     def field_value(part: str) -> str | None:
@@ -208,16 +206,9 @@ def connection_of_state(setting: SettingLookup, service_urls: Iterable[str], nam
     if known is not None:
         return known
     if _has_url(setting, name):
-        return replace(
-            configured_connection(setting, name=name),
-            service_urls=urls,
-            user=None,
-            password=None,
-            token=None,
-            secret_file=None,
-            client_certificate=None,
-            client_key=None,
-        )
+        secrets = ("user", "password", "token", "secret_file", "client_certificate", "client_key")
+        none: dict[str, Any] = dict.fromkeys(secrets)
+        return replace(configured_connection(setting, name=name), service_urls=urls, **none)
     if name == DEFAULT_CONNECTION_NAME or name in _named_connections(setting):
         return configured_connection(setting, service_url=",".join(urls), name=name)
     return Connection.parse(urls)

@@ -26,10 +26,8 @@ _PROPERTIES_WITH_DERIVED_DEFAULT = tuple(
 _STATE_ONLY_PROPERTY = "overridden_status"
 """A property that is in every state, read from Eureka, and never among checked properties."""
 
-DERIVABLE_INPUT_NAMES = (
-    ID_IS_DEFAULT_PROPERTY,
-    *(each.name for each in reversed(_PROPERTIES_WITH_DERIVED_DEFAULT)),
-)
+_DERIVED_NAMES = tuple(each.name for each in reversed(_PROPERTIES_WITH_DERIVED_DEFAULT))
+DERIVABLE_INPUT_NAMES = (ID_IS_DEFAULT_PROPERTY, *_DERIVED_NAMES)
 """Properties that the check derives from a program's inputs, and can derive again."""
 
 DERIVABLE_OUTPUT_NAMES = (ID_IS_DEFAULT_PROPERTY, "status_is_enforced", "seen_owner")
@@ -73,9 +71,7 @@ def without_derivable(
 
 
 def with_defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties with all defaults: undo :func:`without_fixed_defaults` and
-    :func:`without_derivable`.
-    """
+    """Return properties with what :func:`without_fixed_defaults` and :func:`without_derivable` left out."""
     full = {**FIXED_DEFAULTS, **properties}
     for each in _PROPERTIES_WITH_DERIVED_DEFAULT:
         if each.name not in full and each.derive is not None:

@@ -96,11 +96,8 @@ class Registration:
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
-        marks = (
-            {INCARNATION_KEY: str(properties[INCARNATION_PROPERTY])}
-            if properties.get(INCARNATION_PROPERTY)
-            else {}
-        )
+        incarnation = properties.get(INCARNATION_PROPERTY)
+        marks = {INCARNATION_KEY: str(incarnation)} if incarnation else {}
         asked = Status(properties[ASKED_STATUS_PROPERTY]) if properties.get(ASKED_STATUS_PROPERTY) else status
         if asked not in (None, Status.UP):
             marks[ENFORCED_KEY] = asked.value
@@ -178,8 +175,7 @@ class DesiredState:
                 for key, full in member_properties(properties).items()
             }
             for key in (properties.get("statuses") or {}).keys() & found.keys():
-                # Another one than the program's was found.
-                found[key] = replace(found[key], asked_status=None)
+                found[key] = replace(found[key], asked_status=None)  # not the program's was found
             for key in (properties.get("held_by_others") or {}).keys() & found.keys():
                 found[key] = replace(found[key], is_held_by_other=True)
         else:
@@ -247,9 +243,7 @@ class DesiredState:
         return is_registered_again if previous.incarnation is not None else lambda _: False
 
     def policies(self, owned_keys: Iterable[InstanceKey]) -> dict[InstanceKey, StackInstancePolicy]:
-        """Return the policy by which each place is planned; ``owned_keys`` are places of this resource, or
-        taken over.
-        """
+        """Return the policy of each place; ``owned_keys`` are this resource's own places, or taken over."""
         policies = dict.fromkeys(owned_keys, StackInstancePolicy(adopts=True))
         for each in self.registrations.values():
             place = each.instance.key

@@ -24,13 +24,8 @@ from eurekube_provider.registrations.values import UNKNOWN
 _IDENTITY_PROPERTIES = ("application", "instance_id")
 """Properties that identify a registration: a change of one makes another registration."""
 
-_FINDING_PROPERTY_NAMES = (
-    "seen_owner",
-    "held_by_others",
-    SEEN_INCARNATION_PROPERTY,
-    LEAVING_MARK,
-    STILL_ENFORCED_MARK,
-)
+_OWNERS_FOUND = ("seen_owner", "held_by_others")
+_FINDING_PROPERTY_NAMES = (*_OWNERS_FOUND, SEEN_INCARNATION_PROPERTY, LEAVING_MARK, STILL_ENFORCED_MARK)
 """Properties in which a refresh notes its findings; in a EurekaApplication's each maps keys of instances."""
 
 
@@ -122,11 +117,8 @@ def findings_of_refresh(state: Mapping[str, Any]) -> Properties:
 
 def without_refresh_findings(inputs: Mapping[str, Any]) -> Properties:
     """Return inputs without a refresh's findings and without the marks of leftovers."""
-    return {
-        name: value
-        for name, value in inputs.items()
-        if name not in (*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS)
-    }
+    left_out = {*_FINDING_PROPERTY_NAMES, *LEFTOVER_MARKS}
+    return {name: value for name, value in inputs.items() if name not in left_out}
 
 
 def without_values_of_state(news: Mapping[str, Any], olds: Mapping[str, Any]) -> Properties:

@@ -26,9 +26,7 @@ class FieldMapping(Mapping[str, Any]):
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute but ``__iter__``: an export of Pulumi makes a list of the names of what shows
-        one. A loop finds it in another way.
-        """
+        """Hide ``__iter__``, by which an export of Pulumi makes a list of names; loops do not need it."""
         if name == "__iter__":
             raise AttributeError(name)
         return super().__getattribute__(name)
@@ -177,11 +175,8 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
     slices = [each for each in slices if not is_mirrored(each)]
     addressed, _ = keep_first_address_family({}, slices)
     for each in addressed or slices:
-        ports = {
-            str(port.get("name") or ""): int(port["port"])
-            for port in each.get("ports") or ()
-            if port.get("port")
-        }
+        listed = (port for port in each.get("ports") or () if port.get("port"))
+        ports = {str(port.get("name") or ""): int(port["port"]) for port in listed}
         for endpoint in each.get("endpoints") or ():
             conditions = endpoint.get("conditions") or {}
             target = endpoint.get("targetRef") or {}

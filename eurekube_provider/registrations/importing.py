@@ -42,8 +42,12 @@ def import_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers)
     :raises ConfigurationError: the id has another form.
     :raises RegistryError: Eureka cannot be asked.
     """
-    held = _read_by_import_id(id_, peers)
+    application, _, instance_id = id_.strip().partition("/")
+    if not application or not instance_id:
+        raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
+    held = peers.read(application.upper(), instance_id)
     if held is None:
+        require_one_eureka_and_return_errors(f"read {id_.strip()}", peers)
         return None
     asked = _instance_inputs(held) | {"application": held.application} | _renewer_and_on_conflict(held, owner)
     if held.owner == str(owner) and held.is_status_enforced and held.status in SETTABLE_STATUSES:
@@ -66,14 +70,20 @@ def import_application(id_: str, owner: StackOwner, service_url: str, peers: Pee
     :raises ConfigurationError: the id is no name of an application.
     :raises RegistryError: Eureka cannot be asked.
     """
-    listed = _list_by_import_id(id_, peers)
+    name = id_.strip()
+    if "/" in name or not name:
+        raise ConfigurationError(
+            f"{id_!r} must be the name of an application, as BILLING: an Application is found by that alone,"
+            " and one instance, as BILLING/vm-17:billing:8080, is an Instance"
+        )
+    listed = SHARED_REGISTRY_LIST_CACHE.instances_of_application(name.upper(), peers)
     mine = [one for one in listed if not one.owner or are_owners_of_same_stack(one.owner, str(owner))]
     by_key = _read_by_member_key(mine, peers)
     held = list(by_key.values())
     if not held:
         return None
     instances = {
-        key: {name: value for name, value in _instance_inputs(one).items() if name in MEMBER_PROPERTY_NAMES}
+        key: {each: value for each, value in _instance_inputs(one).items() if each in MEMBER_PROPERTY_NAMES}
         for key, one in by_key.items()
     }
     own = [one for one in held if one.owner == str(owner)] or [one for one in held if one.owner] or held
@@ -121,26 +131,6 @@ def mark_not_adopted_unless_owned(found: FoundResource) -> FoundResource:
     if others is not None:
         state["held_by_others"] = {key: each for key, each in others.items() if each != state["owner"]}
     return replace(found, properties=state)
-
-
-def _read_by_import_id(id_: str, peers: Peers) -> Instance | None:
-    application, _, instance_id = id_.strip().partition("/")
-    if not application or not instance_id:
-        raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
-    held = peers.read(application.upper(), instance_id)
-    if held is None:
-        require_one_eureka_and_return_errors(f"read {id_.strip()}", peers)
-    return held
-
-
-def _list_by_import_id(id_: str, peers: Peers) -> list[Instance]:
-    name = id_.strip()
-    if "/" in name or not name:
-        raise ConfigurationError(
-            f"{id_!r} must be the name of an application, as BILLING: an Application is found by that alone,"
-            " and one instance, as BILLING/vm-17:billing:8080, is an Instance"
-        )
-    return SHARED_REGISTRY_LIST_CACHE.instances_of_application(name.upper(), peers)
 
 
 def _read_by_member_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:

@@ -93,8 +93,8 @@ def create(
         _raise_failures(wanted, "register", failed, "nothing was registered")
     failed, after = _apply_and_read(planned, wanted, before, peers)
     if failed:
-        taken = roll_back_creation(wanted, before, peers)
-        _raise_failures(wanted, "register", failed, taken.message, may_leave_resource=not taken.is_complete)
+        outcome, is_complete = roll_back_creation(wanted, before, peers)
+        _raise_failures(wanted, "register", failed, outcome, may_leave_resource=not is_complete)
     ours = {place: each for place, each in after.owned.items() if wanted.has_registered(each)}
     return _remove_surplus(wanted, replace(after, owned=ours), peers, checks, wait)
 

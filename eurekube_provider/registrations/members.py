@@ -53,9 +53,7 @@ APPLICATION_OUTPUT_NAMES = ("statuses", "held_by_others", "created", INCARNATION
 
 
 def check_application(olds: Mapping[str, Any], news: Mapping[str, Any]) -> CheckedProperties:
-    """Normalise an application's properties; each problem names its instance. ``olds`` are those of last
-    time.
-    """
+    """Normalise an application's properties, which were ``olds``; each problem names its instance."""
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*APPLICATION_INPUT_NAMES, *APPLICATION_OUTPUT_NAMES})
     problems = [unknown_property_failure(key, key, APPLICATION_INPUT_NAMES) for key in unknown]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
@@ -78,10 +79,10 @@ def _derive_vip_address(checked: Mapping[str, Any], _given: Mapping[str, Any]) -
     return application.lower() if isinstance(application, str) else application
 
 
-def _required_property(
-    name: str, scope: PropertyScope, check: Callable[[Any], Any], description: str, **more: Any
-) -> Property:
-    return Property(name, scope, check, description, is_required=True, **more)
+_OWN, _CONTENTS, _MANAGEMENT = PropertyScope
+
+
+_required_property = partial(Property, is_required=True)
 
 
 def _whole_number_property(
@@ -91,33 +92,19 @@ def _whole_number_property(
 
 
 def _flag_property(name: str, description: str, *at: str, default: bool, **more: Any) -> Property:
-    return Property(
-        name, PropertyScope.INSTANCE_OR_APPLICATION, values.parse_flag, description, at, bool, default, **more
-    )
+    return Property(name, _CONTENTS, values.parse_flag, description, at, bool, default, **more)
 
 
 def _lease_property(name: str, description: str) -> Property:
-    return _whole_number_property(
-        name,
-        PropertyScope.INSTANCE_OR_APPLICATION,
-        1,
-        86400,
-        getattr(EurekaLease(), name),
-        description,
-        "lease",
-        name,
-    )
+    default = getattr(EurekaLease(), name)
+    return _whole_number_property(name, _CONTENTS, 1, 86400, default, description, "lease", name)
 
 
 def _url_property(name: str) -> Property:
     description = "as Spring and Netflix show it; Eureka does not call it"
-    return Property(
-        name, PropertyScope.INSTANCE_OR_APPLICATION, values.parse_url, description, instance_path=(name,)
-    )
+    return Property(name, _CONTENTS, values.parse_url, description, (name,))
 
 
-_APPLICATION_DESCRIPTION = "Eureka upper-cases it. **Another one is a replacement**"
-_HOST_NAME_DESCRIPTION = "where Spring calls it: a name or an address that callers can reach"
 _STATUS_DESCRIPTION = (
     "unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over a "
     "person's. Taken out of the program again: what we enforced goes back to UP, unless a person changed it "
@@ -127,6 +114,8 @@ _METADATA_DESCRIPTION = (
     "texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together. Larger"
     " ones that an earlier release has registered go on with a warning, and nothing can be added to them"
 )
+_APPLICATION_DESCRIPTION = "Eureka upper-cases it. **Another one is a replacement**"
+_HOST_NAME_DESCRIPTION = "where Spring calls it: a name or an address that callers can reach"
 _SECURE_PORT_DESCRIPTION = "naming one enables it, and Spring then calls https"
 _DURATION_DESCRIPTION = "how long it stays without a renewal; longer than the time between two"
 _DRAIN_DESCRIPTION = "on removal, how long it stays OUT_OF_SERVICE before"
@@ -138,40 +127,24 @@ _INSTANCE_ID_DESCRIPTION = (
     "is a replacement** of a `EurekaInstance`; so is another port under the default id. A renamed stack "
     "keeps its ids"
 )
-_OWN, _CONTENTS, _MANAGEMENT = (
-    PropertyScope.ONE_INSTANCE,
-    PropertyScope.INSTANCE_OR_APPLICATION,
-    PropertyScope.RESOURCE,
-)
 
 PROPERTIES = (
     _required_property(
-        "application",
-        _MANAGEMENT,
-        values.parse_application,
-        _APPLICATION_DESCRIPTION,
-        instance_path=("application",),
+        "application", _MANAGEMENT, values.parse_application, _APPLICATION_DESCRIPTION, ("application",)
     ),
-    _required_property(
-        "host_name", _OWN, values.parse_host_name, _HOST_NAME_DESCRIPTION, instance_path=("host_name",)
-    ),
+    _required_property("host_name", _OWN, values.parse_host_name, _HOST_NAME_DESCRIPTION, ("host_name",)),
     Property(
         "ip_address",
         _OWN,
         values.parse_ip_address,
         "nothing is resolved",
-        instance_path=("ip_address",),
+        ("ip_address",),
         derive=_derive_ip_address,
         derived_from=("host_name",),
         default_text="`host_name`",
     ),
     _required_property(
-        "port",
-        _CONTENTS,
-        values.whole_number_parser(1, 65535),
-        "1 to 65535",
-        instance_path=("port", "number"),
-        type=int,
+        "port", _CONTENTS, values.whole_number_parser(1, 65535), "1 to 65535", ("port", "number"), type=int
     ),
     _flag_property("port_enabled", "whether callers may use it", "port", "enabled", default=True),
     _whole_number_property(
@@ -189,7 +162,7 @@ PROPERTIES = (
         _CONTENTS,
         values.parse_text,
         "by which Spring finds it",
-        instance_path=("vip_address",),
+        ("vip_address",),
         derive=_derive_vip_address,
         derived_from=("application",),
         default_text="the application in lower case",
@@ -199,7 +172,7 @@ PROPERTIES = (
         _CONTENTS,
         values.parse_text,
         "by which it is found where https is asked for",
-        instance_path=("secure_vip_address",),
+        ("secure_vip_address",),
         derive=lambda checked, _: checked.get("vip_address"),
         derived_from=("vip_address", "application"),
         default_text="`vip_address`",
@@ -238,7 +211,7 @@ PROPERTIES = (
         _MANAGEMENT,
         values.parse_renewer,
         "who renews it, see below; an empty one is refused",
-        instance_path=("metadata", RENEWER_KEY),
+        ("metadata", RENEWER_KEY),
         missing_error=values.NO_RENEWER_PROBLEM_TEXT,
         default_text="`eurekube:operatorName`, else `eurekube`",
     ),
@@ -253,15 +226,13 @@ PROPERTIES = (
     _whole_number_property("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN_DESCRIPTION),
     Property("connection", _MANAGEMENT, values.parse_text, _CONNECTION_DESCRIPTION, default="default"),
     _required_property("service_url", _MANAGEMENT, values.parse_service_url, ""),
-    _required_property(
-        "owner", _MANAGEMENT, values.parse_stack_owner, "", instance_path=("metadata", OWNER_KEY)
-    ),
+    _required_property("owner", _MANAGEMENT, values.parse_stack_owner, "", ("metadata", OWNER_KEY)),
     Property(
         "instance_id",
         _OWN,
         values.parse_text,
         _INSTANCE_ID_DESCRIPTION,
-        instance_path=("instance_id",),
+        ("instance_id",),
         derived_from=("application", "port"),
         default_text="`<name>.<stack>.<project>:<application>:<port>`",
     ),
@@ -283,29 +254,19 @@ INCARNATION_PROPERTY = "incarnation"
 """The incarnation of a registration: made at creation, kept by updates, never set by a program."""
 
 SEEN_INCARNATION_PROPERTY = "seen_incarnation"
-"""A bookkeeping property: the incarnation that Eureka names in place of the state's; by key for a
-EurekaApplication. An earlier release wrote the last one alone.
-"""
+"""The incarnation that Eureka names in place of the state's; by key for a EurekaApplication."""
 
 LEAVING_MARK = "leaving"
-"""The mark of an interrupted drain of ours that left an instance out of service; absent without one. For a
-EurekaApplication by key.
-"""
+"""The mark of an interrupted drain of ours that left an instance out of service; else absent."""
 
 STILL_ENFORCED_MARK = "still_enforced"
-"""The mark of a status that we enforced and the program does not enforce any more; absent without one. An
-earlier release wrote True.
-"""
+"""The mark of a status that we enforced and the program does not (once True was written); else absent."""
 
 ABSENT_MARK = "absent"
-"""A mark: Eureka does not hold an instance of the state. The inputs of the update that registers it again
-have the mark.
-"""
+"""A mark, among the inputs of the update that registers it again: Eureka lacks an instance of the state."""
 
 HALF_DONE_MARK = "half_done"
-"""A mark: Eureka holds a change that the state does not have. The inputs of the update that undoes it have
-the mark.
-"""
+"""A mark, among the inputs of the update that undoes it: Eureka holds a change that the state lacks."""
 
 LEFTOVER_MARKS = (LEAVING_MARK, STILL_ENFORCED_MARK, ABSENT_MARK, HALF_DONE_MARK)
 """Leftovers of an earlier run that a refresh or a check found, which an update must handle."""
@@ -314,12 +275,8 @@ ASKED_STATUS_PROPERTY = "asked_status"
 """The status that the program enforces, kept where Eureka held another one; else absent."""
 
 OUTPUT_ONLY_NAMES = (
-    "overridden_status",
-    "last_updated",
-    "seen_owner",
-    "status_is_enforced",
-    INCARNATION_PROPERTY,
-    SEEN_INCARNATION_PROPERTY,
+    *("overridden_status", "last_updated", "seen_owner", "status_is_enforced"),
+    *(INCARNATION_PROPERTY, SEEN_INCARNATION_PROPERTY),
 )
 """Properties that only Eureka knows; in the state, never among the inputs."""
 
@@ -327,9 +284,7 @@ SECRET_PLACEHOLDER = "(derived from a secret)"  # noqa: S105 - it says that ther
 """A stand-in for a property that the check derives from a secret: it is one for Pulumi, too."""
 
 SECRET_ID_MARK = "secret_id"  # noqa: S105 - the name of a property
-"""A mark among the inputs: the resource's id in Pulumi must not show the instance's id in Eureka, which
-holds a secret.
-"""
+"""A mark among the inputs: the id in Pulumi must not show the id in Eureka, which holds a secret."""
 
 BOOKKEEPING_NAMES = frozenset(
     {
@@ -352,9 +307,7 @@ APPLICATION_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     "zone": ("metadata",),
     SECRET_ID_MARK: ("application",),
 }
-"""Properties that the check of a EurekaApplication derives, each with its sources. Only written properties
-are in its state.
-"""
+"""The same of a EurekaApplication, whose state has written properties only."""
 
 MEMBER_DERIVATION_SOURCES: Mapping[str, tuple[str, ...]] = {
     name: INSTANCE_DERIVATION_SOURCES[name] for name in ("ip_address", "zone")

@@ -22,9 +22,7 @@ and a list of half a minute ago are over, even with clocks that differ.
 
 
 def is_renewer_at_work(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
-    """Return whether the whole list shows a renewer at work; None where its registrations are too new to
-    tell.
-    """
+    """Return whether the whole list shows a renewer at work; None where its registrations are too new."""
     written_at = [one.written_at_ms for one in listed if one.renewer == renewer]
     if not written_at:
         return False
@@ -39,9 +37,7 @@ class RenewerCheck:
         self._asked: set[tuple[tuple[str, ...], str]] = set()
 
     def missing_renewer_warning(self, peers: Peers, connection: str, renewer: str) -> str:
-        """Return a warning, once for each Eureka and renewer, if nothing there is renewed by it; else
-        nothing.
-        """
+        """Return a warning, once for each Eureka and renewer, where nothing is renewed by it; else ""."""
         place = (peers.connection.service_urls, renewer)
         with self._lock:
             if renewer == SELF_RENEWER_VALUE or place in self._asked:

@@ -95,7 +95,6 @@ from eurekube_provider.registrations.values import OnConflict
 
 _MAX_REPORTED_ONE_BY_ONE = 3
 
-
 _SENTENCE_BY_LEFTOVER_MARK = {
     ABSENT_MARK: "Eureka does not hold what the state has; the update registers it again",
     HALF_DONE_MARK: (
@@ -111,14 +110,6 @@ _SENTENCE_BY_LEFTOVER_MARK = {
         "Eureka names another creation of it than the state; the update puts the state's back"
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedResource:
-    """A created resource: its id in Pulumi, and its state."""
-
-    id: str
-    properties: Properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +258,9 @@ class RegistrationResource:
             DECLARED_RESOURCES.record_not_replaced(olds)
         return difference
 
-    def create(self, news: Properties) -> CreatedResource:
+    def create(self, news: Properties) -> tuple[str, Properties]:
         """Register all instances of a resource or none, under a new incarnation, by which a replacement tells
-        them from those of the old resource in the same place.
+        them from those of the old resource in the same place; return the id in Pulumi, and the state.
 
         An error after which registrations may be left carries a state that names them.
         """
@@ -287,7 +278,7 @@ class RegistrationResource:
             SHARED_REMOVAL_CHECKS.check_and_remove_again()  # of members that the program does not have
             news["created"] = datetime.now(UTC).isoformat()
         self._warn_of_unaddressable(held.unaddressable)
-        return CreatedResource(id_, self._kind.outputs(news, wanted, held))
+        return id_, self._kind.outputs(news, wanted, held)
 
     def read(self, olds: Properties) -> FoundResource | None:
         """Look for the resource; return None only where each server holds nothing of it, or is abandoned."""

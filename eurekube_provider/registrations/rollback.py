@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
@@ -47,30 +47,20 @@ def errors_by_key(outcome: PlanOutcome, wanted: DesiredState) -> dict[str, Eurek
     return {program_key(failure.change.instance, keys): failure.error for failure in outcome.failures}
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackResult:
-    """The result of a rollback.
+def roll_back_creation(wanted: DesiredState, before: ActualState, peers: Peers) -> tuple[str, bool]:
+    """Remove what a failed creation added, and restore what it took over, with a person's status.
 
-    :ivar message: the end of an error's sentence: the result, and the steps that are left to a person.
-    :ivar is_complete: True if no sent registration can be left.
+    :returns: the end of an error's sentence, with the steps that are left to a person; True if no sent
+        registration can be left.
     """
-
-    message: str
-    is_complete: bool = True
-
-
-def roll_back_creation(wanted: DesiredState, before: ActualState, peers: Peers) -> RollbackResult:
-    """Remove what a failed creation added, and restore what it took over, with a person's status."""
     places = [each.instance for each in wanted.registrations.values()]
     failed: dict[str, EurekubeError] = {}
     try:
         now = read_actual(wanted, [wanted.owner], peers, for_writing=True)
     except RegistryError as error:
-        return RollbackResult(
-            f"{left_over_message(peers, places)} (it could not be taken back: {error})", is_complete=False
-        )
+        return f"{left_over_message(peers, places)} (it could not be taken back: {error})", False
     if now.error_by_failed_server and not now.all_instances:
-        return RollbackResult(left_over_message(peers, places), is_complete=False)
+        return left_over_message(peers, places), False
     written = {place: each for place, each in now.owned.items() if wanted.has_registered(each)}
     overwritten = {
         place: there
@@ -93,18 +83,13 @@ def roll_back_creation(wanted: DesiredState, before: ActualState, peers: Peers) 
     failed |= errors_by_key(done, wanted)
     if failed:
         left = [each.instance for key, each in wanted.registrations.items() if key in failed]
-        message = (
-            f"{left_over_message(peers, left)} (it could not be taken back: "
-            f"{format_errors_by_reason(failed)})"
-        )
-        return RollbackResult(message, is_complete=False)
+        why = format_errors_by_reason(failed)
+        return f"{left_over_message(peers, left)} (it could not be taken back: {why})", False
     if not written:
-        return RollbackResult("nothing of it is left")
+        return "nothing of it is left", True
     if wanted.has_members:
-        return RollbackResult("the others were taken back")
-    return RollbackResult(
-        "what was registered was taken back" if added else "what stood there before was given back"
-    )
+        return "the others were taken back", True
+    return "what was registered was taken back" if added else "what stood there before was given back", True
 
 
 def restore_failed_updates(

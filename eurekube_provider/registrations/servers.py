@@ -70,9 +70,7 @@ def abandoned_message(what: str, service_urls: Iterable[str]) -> str:
 def with_server_hints(
     setting: SettingLookup, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
 ) -> Iterator[None]:
-    """Add to a server's error how to configure it, or how to go on without it, as where a removal is under
-    way.
-    """
+    """Add to a server's error how to configure it, or, as in a removal, how to go on without it."""
     try:
         yield
     except RegistryError as error:

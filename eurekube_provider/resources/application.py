@@ -29,7 +29,7 @@ from eurekube_provider.resources.arguments import (
     as_dictionary,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
+from eurekube_provider.resources.program import ConvertToProgramError, Options, refuse_unsupported_options
 from eurekube_provider.resources.program_inputs import add_secret_stand_ins, properties_with_configuration
 
 
@@ -59,22 +59,13 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 
     @overload
     def __init__(
-        self,
-        name: str,
-        args: EurekaApplicationArgs | EurekaApplicationArgsDict,
-        opts: pulumi.ResourceOptions | None = None,
+        self, name: str, args: EurekaApplicationArgs | EurekaApplicationArgsDict, opts: Options = None
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        name: str,
-        *,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[EurekaApplicationArgsDict],
+        self, name: str, *, opts: Options = None, **keywords: Unpack[EurekaApplicationArgsDict]
     ) -> None: ...
-    def __init__(
-        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
-    ) -> None:
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **keywords: Any) -> None:
         with ConvertToProgramError(f"EurekaApplication {name!r}: "):
             args = args_or_keywords(args, keywords)
         refuse_unsupported_options("EurekaApplication", name, opts, "get_application")

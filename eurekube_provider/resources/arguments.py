@@ -245,9 +245,7 @@ class ApplicationOutputs(RegistrationOutputs):
 
 
 def as_dictionary(args: Any) -> Any:
-    """Return arguments, given as class or dictionary, as a dictionary in snake case; anything else
-    unchanged.
-    """
+    """Return arguments, given as class or dictionary, as a dictionary in snake case, else unchanged."""
     if is_dataclass(args) and not isinstance(args, type):
         return {field.name: getattr(args, field.name) for field in fields(args)}
     if isinstance(args, Mapping):
@@ -256,9 +254,7 @@ def as_dictionary(args: Any) -> Any:
 
 
 def args_or_keywords(args: Any, keywords: Mapping[str, Any]) -> Any:
-    """Return the arguments that a program gave, or raise ConfigurationError: as class, dictionary or
-    keywords.
-    """
+    """Return the arguments that a program gave: as class, dictionary or keywords; without any raise."""
     if args is None and not keywords:
         raise ConfigurationError("there are no arguments: give a class, a dictionary, or keywords")
     if args is not None and keywords:

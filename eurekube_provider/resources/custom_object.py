@@ -16,7 +16,13 @@ from eurekube_provider.resources.operator_component.pod_arguments import (
     refuse_reserved_labels,
     without_none,
 )
-from eurekube_provider.resources.program import ConvertToProgramError, refuse_aliases_of_native_component
+from eurekube_provider.resources.program import (
+    ConvertToProgramError,
+    Options,
+    refuse_aliases_of_native_component,
+)
+
+TextInput = pulumi.Input[str]
 
 _ARGUMENTS_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 
@@ -56,7 +62,7 @@ class CustomObject(pulumi.ComponentResource):
         name: str,
         args: Any,
         spec: Mapping[str, Any],
-        opts: pulumi.ResourceOptions | None,
+        opts: Options,
         annotations: Mapping[str, str] | None = None,
         timeouts: pulumi.CustomTimeouts | None = None,
     ) -> None:

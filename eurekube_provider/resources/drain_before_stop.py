@@ -1,6 +1,4 @@
-"""The transform DrainBeforeStop: :func:`~eurekube_provider.core.prestop.add_drain_to_workload` for Pulumi's
-values, which may be secret or unknown.
-"""
+"""The transform DrainBeforeStop: ``core.prestop`` for Pulumi's values, which may be secret or unknown."""
 
 from __future__ import annotations
 

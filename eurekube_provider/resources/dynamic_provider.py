@@ -86,8 +86,7 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def create(self, props: Properties) -> CreateResult:
-        created = self._registration_resource.create(from_pulumi_properties(props))
-        return CreateResult(created.id, created.properties)
+        return CreateResult(*self._registration_resource.create(from_pulumi_properties(props)))
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """Return the resource as Eureka holds it; a blank id if Eureka does not hold it."""

@@ -6,7 +6,6 @@ A wheel has the files inside of the package; in a checkout they lie beside it.
 from __future__ import annotations
 
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,11 @@ def read_yaml_documents(in_package: str, in_checkout: str) -> list[dict[str, Any
 
 def read_yaml_texts(in_package: str, in_checkout: str) -> list[str]:
     """Return the texts of a directory's YAML files by their names; see :func:`read_yaml_documents`."""
-    files = sorted(_find_directory(in_package, in_checkout).iterdir(), key=lambda entry: entry.name)
-    return [file.read_text("utf-8") for file in files if file.name.endswith((".yaml", ".yml"))]
-
-
-def _find_directory(in_package: str, in_checkout: str) -> Traversable:
     package = resources.files("eurekube_provider")
     for directory in (package / in_package, Path(__file__).parents[2] / in_checkout):
         if directory.is_dir():
-            return directory
+            files = sorted(directory.iterdir(), key=lambda entry: entry.name)
+            return [file.read_text("utf-8") for file in files if file.name.endswith((".yaml", ".yml"))]
     raise ConfigurationError(
         f"this installation of eurekube-provider lacks its {in_package}: install it again"
     )

@@ -28,7 +28,7 @@ from eurekube_provider.resources.arguments import (
     args_or_keywords,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import ConvertToProgramError, refuse_unsupported_options
+from eurekube_provider.resources.program import ConvertToProgramError, Options, refuse_unsupported_options
 from eurekube_provider.resources.program_inputs import add_secret_stand_ins, properties_with_configuration
 
 
@@ -52,22 +52,13 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 
     @overload
     def __init__(
-        self,
-        name: str,
-        args: EurekaInstanceArgs | EurekaInstanceArgsDict,
-        opts: pulumi.ResourceOptions | None = None,
+        self, name: str, args: EurekaInstanceArgs | EurekaInstanceArgsDict, opts: Options = None
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        name: str,
-        *,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[EurekaInstanceArgsDict],
+        self, name: str, *, opts: Options = None, **keywords: Unpack[EurekaInstanceArgsDict]
     ) -> None: ...
-    def __init__(
-        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
-    ) -> None:
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **keywords: Any) -> None:
         with ConvertToProgramError(f"EurekaInstance {name!r}: "):
             args = args_or_keywords(args, keywords)
         refuse_unsupported_options("EurekaInstance", name, opts, "get_instance")

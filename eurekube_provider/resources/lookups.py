@@ -56,11 +56,7 @@ def get_application_output(
 
 
 def get_instance(
-    application: str,
-    instance_id: str,
-    *,
-    connection: str | None = None,
-    offline: FoundInstance | None = None,
+    application: str, instance_id: str, *, connection: str | None = None, offline: FoundInstance | None = None
 ) -> FoundInstance | None:
     """Return one instance as Eureka holds it at this moment; None where Eureka does not hold it.
 

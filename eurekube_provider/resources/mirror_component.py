@@ -9,11 +9,9 @@ from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
+from eurekube_provider.resources.custom_object import CustomObject, TextInput, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
-from eurekube_provider.resources.program import ProgramError
-
-TextInput = pulumi.Input[str]
+from eurekube_provider.resources.program import Options, ProgramError
 
 _CRD_KEY_BY_ARGUMENT = {"allowed_cidrs": "allowedCIDRs"}
 """Fields whose spelling in the CRD differs from that of :func:`camel_case`."""
@@ -118,28 +116,14 @@ class EurekaMirror(CustomObject):
 
     @overload
     def __init__(
-        self,
-        resource_name: str,
-        /,
-        args: EurekaMirrorArgs | EurekaMirrorArgsDict,
-        opts: pulumi.ResourceOptions | None = None,
+        self, resource_name: str, /, args: EurekaMirrorArgs | EurekaMirrorArgsDict, opts: Options = None
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        resource_name: str,
-        /,
-        *,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[EurekaMirrorArgsDict],
+        self, resource_name: str, /, *, opts: Options = None, **keywords: Unpack[EurekaMirrorArgsDict]
     ) -> None: ...
     def __init__(
-        self,
-        resource_name: str,
-        /,
-        args: Any = None,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Any,
+        self, resource_name: str, /, args: Any = None, opts: Options = None, **keywords: Any
     ) -> None:
         name = resource_name
         args = self._read_arguments(name, args, keywords)

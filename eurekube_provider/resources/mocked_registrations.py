@@ -12,10 +12,7 @@ from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.resources.program_inputs import IN_PREVIEW_KEY, IN_UPDATE_KEY
 
-_CHECK_FUNCTION_BY_TYPE = {
-    DYNAMIC_INSTANCE_TYPE: check,
-    DYNAMIC_APPLICATION_TYPE: check_application,
-}
+_CHECK_FUNCTION_BY_TYPE = {DYNAMIC_INSTANCE_TYPE: check, DYNAMIC_APPLICATION_TYPE: check_application}
 _INPUTS_REMOVED_BY_PROVIDER = ("__provider", IN_PREVIEW_KEY, IN_UPDATE_KEY)
 
 

@@ -31,6 +31,8 @@ from eurekube_provider.registrations.connections import (
     connection_problems,
 )
 
+Options = pulumi.ResourceOptions | None
+
 runs_without_engine: ContextVar[bool] = ContextVar("runs_without_engine", default=False)
 """True while the program runs without an engine, see :mod:`~eurekube_provider.stateless.render`."""
 
@@ -40,9 +42,7 @@ class ProgramError(ConfigurationError, pulumi.RunError):
 
 
 class ConvertToProgramError(ContextDecorator):
-    """A context that turns our errors into :class:`ProgramError`, of which Pulumi shows no traceback;
-    ``where`` comes before their sentence.
-    """
+    """A context that turns our errors into :class:`ProgramError`; ``where`` comes before their sentence."""
 
     def __init__(self, where: str = "") -> None:
         self._where = where
@@ -90,9 +90,7 @@ def program_organization() -> str:
     return said
 
 
-def refuse_unsupported_options(
-    kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str
-) -> None:
+def refuse_unsupported_options(kind: str, name: str, options: Options, lookup: str) -> None:
     """Refuse, by ProgramError, resource options that Pulumi's dynamic resources do not support."""
     if options is None:
         return
@@ -121,7 +119,7 @@ _NATIVE_COMPONENT_NAME_BY_TYPE: Mapping[str, str] = {
 """The name of the native provider's component, by the type of the Python component."""
 
 
-def refuse_aliases_of_native_component(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
+def refuse_aliases_of_native_component(type_: str, name: str, options: Options) -> None:
     """Refuse, by ProgramError, a Python component with an alias of the native provider's."""
     native = _NATIVE_COMPONENT_NAME_BY_TYPE.get(type_)
     for alias in (options.aliases if options is not None else None) or ():

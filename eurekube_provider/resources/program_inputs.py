@@ -60,13 +60,9 @@ def properties_with_configuration(name: str, args: Any) -> Properties:
 
 
 def add_secret_stand_ins(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return properties with a stand-in for each derived one of ``sources`` of which a source may be a
-    secret.
-    """
+    """Return properties with a stand-in for each derived one whose source may be a secret."""
     result = dict(given)
-    if (
-        runs_without_engine.get()
-    ):  # without an engine there is no state; what is printed is masked by its text
+    if runs_without_engine.get():  # there is no state; what is printed is masked by its text
         return result
     for name, others in sources.items():
         if given.get(name) is not None:

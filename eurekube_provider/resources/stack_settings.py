@@ -38,26 +38,10 @@ from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
 _T = TypeVar("_T")
 
 _OPERATOR_SETTING_KEYS = (
-    "namespace",
-    "create_namespace",
-    "image",
-    "tag",
-    "replicas",
-    "watch_namespaces",
-    "user_roles",
-    "resources",
-    "environment",
-    "eureka_secret",
-    "targets",
-    "network_policy",
-    "web_namespaces",
-    "egress_ports",
-    "egress_cidrs",
-    "service_monitor",
-    "prometheus_rule",
-    "monitoring_labels",
-    "keep_crds",
-    "force_destroy",
+    *("namespace", "create_namespace", "image", "tag", "replicas", "watch_namespaces", "user_roles"),
+    *("resources", "environment", "eureka_secret", "targets"),
+    *("network_policy", "web_namespaces", "egress_ports", "egress_cidrs"),
+    *("service_monitor", "prometheus_rule", "monitoring_labels", "keep_crds", "force_destroy"),
     *(item.name for item in fields(PodArgs)),
 )
 """Keys of ``eurekube:operator``; the operator's other arguments follow from other keys."""
@@ -104,11 +88,10 @@ def _read_operator() -> EurekubeOperatorArgs:
     connection = program_connection()
     secret = given["eureka_secret"] = _read_eureka_secret(given.get("eureka_secret"))
     ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
+    has_own_file = "CONFIG" in (given.get("environment") or {})
     return EurekubeOperatorArgs(
         **given,
-        connections=_read_connections(
-            has_custom_config_file="CONFIG" in (given.get("environment") or {}), secret=secret
-        ),
+        connections={} if has_own_file else _read_connections(secret),
         **(_credential_arguments(connection) if secret is None else {}),
         eureka_urls=connection.service_urls,
         ca_certificate=None if secret is not None and secret.ca_certificate_key else ca_certificate,
@@ -117,14 +100,10 @@ def _read_operator() -> EurekubeOperatorArgs:
     )
 
 
-def _read_connections(
-    *, has_custom_config_file: bool, secret: EurekaSecretArgs | None
-) -> dict[str, EurekaConnectionArgs]:
-    """Return the stack's named connections, so that its operator renews the stack's instances there; none
-    where its own configuration file has them. With an existing Secret it gets none with credentials.
+def _read_connections(secret: EurekaSecretArgs | None) -> dict[str, EurekaConnectionArgs]:
+    """Return the stack's named connections, so that its operator renews the stack's instances there; with an
+    existing Secret none with credentials.
     """
-    if has_custom_config_file:
-        return {}
     found = {}
     for name in connection_names(program_setting):
         if name == DEFAULT_CONNECTION_NAME:
@@ -149,8 +128,7 @@ def _credential_arguments(connection: Connection) -> dict[str, Any]:
     secrets = {
         "password": connection.password,
         "token": connection.token,
-        # the file of the certificate may hold the key, too
-        "client_certificate": certificate,
+        "client_certificate": certificate,  # whose file may hold the key, too
         "client_key": key,
     }
     kept = {name: pulumi.Output.secret(value) for name, value in secrets.items() if value is not None}
@@ -163,7 +141,7 @@ def _read_eureka_secret(written: Any) -> EurekaSecretArgs | None:
     where = "operator.eurekaSecret"
     if not isinstance(written, dict):
         raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where} must be an object with a name")
-    known = [item.name for item in _dataclass_fields(EurekaSecretArgs)]
+    known = [item.name for item in fields(EurekaSecretArgs)]
     return EurekaSecretArgs(**_parse_object(where, EurekaSecretArgs, written, known))
 
 
@@ -190,9 +168,9 @@ def _read_text_list(key: str) -> list[str]:
     return values
 
 
-def _read_arguments_by_name(key: str, kind: type[_T]) -> dict[str, _T]:
+def _read_arguments_by_name(key: str, kind: type[Any]) -> dict[str, Any]:
     """Read a list of objects that each have a ``name``, and return their arguments by that name."""
-    result: dict[str, _T] = {}
+    result: dict[str, Any] = {}
     for number, entry in enumerate(_read_json_setting(key, list) or []):
         where = f"{key}[{number}]"
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
@@ -200,7 +178,7 @@ def _read_arguments_by_name(key: str, kind: type[_T]) -> dict[str, _T]:
         name = entry["name"]
         if name in result:
             raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where}: there are two of the name {name!r}")
-        known = tuple(item.name for item in _dataclass_fields(kind) if item.name != "name")
+        known = tuple(item.name for item in fields(kind) if item.name != "name")
         rest = {item: value for item, value in entry.items() if item != "name"}
         result[name] = kind(**_parse_object(where, kind, rest, known))
     return result
@@ -217,15 +195,11 @@ def _parse_object(
                 f"{CONFIG_NAMESPACE}:{where}: there is no key {key!r}; {suggest_name(key, names)}"
             )
     given = {names[key]: value for key, value in written.items() if value is not None}
-    for item in _dataclass_fields(kind):
+    for item in fields(kind):
         required = item.default is MISSING and item.default_factory is MISSING
         if required and item.name in names.values() and item.name not in given:
             raise ConfigurationError(f"{CONFIG_NAMESPACE}:{where}: {camel_case(item.name)} is required")
     return given
-
-
-def _dataclass_fields(kind: type[Any]) -> tuple[Any, ...]:
-    return fields(kind)
 
 
 def _read_json_setting(key: str, kind: type[_T]) -> _T | None:

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overl
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import CustomObject, spec_arguments
+from eurekube_provider.resources.custom_object import CustomObject, TextInput, spec_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import TextMap
-from eurekube_provider.resources.program import ProgramError
+from eurekube_provider.resources.program import Options, ProgramError
 
-TextInput = pulumi.Input[str]
 _WAIT_FOR_ANNOTATION = "pulumi.com/waitFor"
 _WAIT_FOR_READY_ANNOTATIONS = {_WAIT_FOR_ANNOTATION: "condition=Ready"}
 """The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
@@ -34,17 +33,8 @@ _ARGUMENTS_BY_GROUP = {
 }
 """Arguments that the CRD has below a key of their own."""
 
-Advertise = Literal[
-    "Auto",
-    "LoadBalancer",
-    "ExternalIP",
-    "NodePort",
-    "ClusterIP",
-    "ClusterDNS",
-    "Ingress",
-    "Gateway",
-    "HostPort",
-]
+_AdvertisedAddress = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
+Advertise = Literal[_AdvertisedAddress, "Ingress", "Gateway", "HostPort"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -204,28 +194,14 @@ class EurekaSyncer(CustomObject):
 
     @overload
     def __init__(
-        self,
-        resource_name: str,
-        /,
-        args: EurekaSyncerArgs | EurekaSyncerArgsDict,
-        opts: pulumi.ResourceOptions | None = None,
+        self, resource_name: str, /, args: EurekaSyncerArgs | EurekaSyncerArgsDict, opts: Options = None
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        resource_name: str,
-        /,
-        *,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[EurekaSyncerArgsDict],
+        self, resource_name: str, /, *, opts: Options = None, **keywords: Unpack[EurekaSyncerArgsDict]
     ) -> None: ...
     def __init__(
-        self,
-        resource_name: str,
-        /,
-        args: Any = None,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Any,
+        self, resource_name: str, /, args: Any = None, opts: Options = None, **keywords: Any
     ) -> None:
         name = resource_name
         args = self._read_arguments(name, args, keywords)

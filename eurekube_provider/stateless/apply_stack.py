@@ -7,7 +7,7 @@ idempotent: after a failure, the same command goes on where it stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from eurekube_provider.core.errors import KubernetesError
@@ -51,10 +51,8 @@ def apply_rendered(rendered: RenderedStack, access: KubeAccess | None, report: L
     for item in rendered.objects:
         report(_format_effect(objects.apply(item), item))
     registries.register()
-    syncers, others = _find_unrendered(rendered, objects)
-    _remove_syncers(syncers, objects, report, DEFAULT_REMOVAL_WAIT_SECONDS)
-    registries.remove_unrendered()
-    _remove_objects(others, objects, report, DEFAULT_REMOVAL_WAIT_SECONDS)
+    unrendered = _find_unrendered(rendered, objects)
+    _remove_in_order(*unrendered, registries.remove_unrendered, objects, report, DEFAULT_REMOVAL_WAIT_SECONDS)
 
 
 def preview_rendered(rendered: RenderedStack, access: KubeAccess | None, report: LineReporter) -> None:
@@ -89,17 +87,14 @@ def remove_rendered(
         registries.remove_all()
         return
     objects = ClusterObjects(access)
-    syncers, others = _find_unrendered(replace(rendered, objects=[]), objects, rendered.objects)
-    _remove_syncers(syncers, objects, report, patience_seconds)
-    registries.remove_all()
-    _remove_objects(others, objects, report, patience_seconds)
+    unrendered = _find_unrendered(replace(rendered, objects=[]), objects, rendered.objects)
+    _remove_in_order(*unrendered, registries.remove_all, objects, report, patience_seconds)
 
 
 def _format_effect(effect: ApplyEffect, item: KubernetesObject) -> str:
-    left = (
-        " is there already, of somebody else, and is left as it is" if effect is ApplyEffect.NOT_OWNED else ""
-    )
-    return f"{effect.value} {describe_object(item)}{left}"
+    said = f"{effect.value} {describe_object(item)}"
+    is_foreign = effect is ApplyEffect.NOT_OWNED
+    return f"{said} is there already, of somebody else, and is left as it is" if is_foreign else said
 
 
 def _find_unrendered(
@@ -122,10 +117,15 @@ def _find_unrendered(
     return unrendered_of_kinds(_SERVED_BY_OPERATOR), others
 
 
-def _remove_syncers(
-    syncers: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
+def _remove_in_order(
+    syncers: list[KubernetesObject],
+    others: list[KubernetesObject],
+    remove_registrations: Callable[[], None],
+    objects: ClusterObjects,
+    report: LineReporter,
+    patience_seconds: float,
 ) -> None:
-    """Delete the syncers, and wait until the operator has deregistered their instances."""
+    """Delete syncers, and wait until the operator has deregistered their instances; then remove the rest."""
     stuck = _delete_and_wait(syncers, objects, report, patience_seconds)
     if stuck:
         names = ", ".join(describe_object(item) for item in stuck)
@@ -135,11 +135,7 @@ def _remove_syncers(
             "what they registered and lets them go (a finalizer that is removed by hand leaves it there "
             "until it lapses)"
         )
-
-
-def _remove_objects(
-    others: list[KubernetesObject], objects: ClusterObjects, report: LineReporter, patience_seconds: float
-) -> None:
+    remove_registrations()
     for item in _delete_and_wait(others, objects, report, patience_seconds):
         report(f"- {describe_object(item)} (still being removed by the cluster)")
 

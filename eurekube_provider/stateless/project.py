@@ -1,6 +1,4 @@
-"""A Pulumi project's files, read without Pulumi: its name, and a stack's configuration without secrets, of
-which only the engine has the key.
-"""
+"""A Pulumi project's files, read without Pulumi, and so without secrets: only the engine has their key."""
 
 from __future__ import annotations
 

@@ -72,9 +72,7 @@ API_VERSION_BY_KIND = {
     "Service": "v1",
     "Deployment": "apps/v1",
 }
-"""Kinds in the order in which objects are applied, and the other way round removed. Other kinds are applied
-later, and syncers last.
-"""
+"""Kinds in the order of application, the reverse of removal. Other kinds come later, and syncers last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +215,7 @@ def render(
         _run_program(project, stack, organization, configuration, given, collector)
         made = collector.registrations
         connections = _connections(
-            configuration,
-            (*made[DYNAMIC_INSTANCE_TYPE].values(), *made[DYNAMIC_APPLICATION_TYPE].values()),
+            configuration, (*made[DYNAMIC_INSTANCE_TYPE].values(), *made[DYNAMIC_APPLICATION_TYPE].values())
         )
     label = stack_label_value(project.name, stack)
     made_objects = [
@@ -226,7 +223,13 @@ def render(
         for resource in collector.resources
         if resource.typ.startswith("kubernetes:") and "apiVersion" in resource.inputs
     ]
-    objects = sorted(_drop_repeated_crds(made_objects), key=lambda made: _apply_sort_key(made[0]))
+    # Several operators each make the same CRDs.
+    unique = [
+        made
+        for number, made in enumerate(made_objects)
+        if made[0]["kind"] != "CustomResourceDefinition" or made not in made_objects[:number]
+    ]
+    objects = sorted(unique, key=lambda made: _apply_sort_key(made[0]))
     return RenderedStack(
         project=project.name,
         stack=stack,
@@ -278,17 +281,13 @@ def _run_program(
         raise ConfigurationError(str(error)) from None
     finally:
         signal.signal(signal.SIGINT, interrupt)  # the program set its own, for Pulumi's sake
-        _cancel_all_tasks(loop)
+        # A failure may leave tasks waiting, which would print messages above the error's sentence.
+        waiting = asyncio.all_tasks(loop)
+        for task in waiting:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
         loop.close()
         asyncio.set_event_loop(None)
-
-
-def _cancel_all_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel tasks that a failure left waiting, so that they print no messages above the error's sentence."""
-    waiting = asyncio.all_tasks(loop)
-    for task in waiting:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
 
 
 @contextmanager
@@ -320,17 +319,6 @@ def _kubernetes_object(resource: mocks.MockResourceArgs, label: str) -> Kubernet
     if made["kind"] != "CustomResourceDefinition":  # a CRD is the cluster's, and outlives the stack
         metadata["labels"] = {**(metadata.get("labels") or {}), STACK_LABEL: label}
     return made
-
-
-def _drop_repeated_crds(
-    objects: Iterable[tuple[KubernetesObject, frozenset[ValuePath]]],
-) -> list[tuple[KubernetesObject, frozenset[ValuePath]]]:
-    """Return the objects with each CRD only once, since several operators each make the same CRDs."""
-    found: list[tuple[KubernetesObject, frozenset[ValuePath]]] = []
-    for made in objects:
-        if made[0]["kind"] != "CustomResourceDefinition" or made not in found:
-            found.append(made)
-    return found
 
 
 def _apply_sort_key(item: KubernetesObject) -> tuple[int, str, str, str]:

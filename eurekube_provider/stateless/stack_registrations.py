@@ -1,6 +1,4 @@
-"""Registration, preview and removal of a rendered stack's instances at its Eurekas, without a state: they are
-found again by their owner in Eureka.
-"""
+"""Registration and removal of a rendered stack's instances without a state: their owner finds them again."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class RenderedRegistrations:
             self._report_without_secrets(STALE_LIST_WARNING, name)
 
     def preview(self) -> None:
-        """Report what :meth:`register` and :meth:`remove_unrendered` would do; raise RegistryError without an
-        answer.
-        """
+        """Report what :meth:`register` and :meth:`remove_unrendered` would do."""
         for desired in self._resources:
             for line in lifecycle.preview_lines(desired, self._peers[desired.connection]):
                 self._report_without_secrets(line, desired.connection)
@@ -91,9 +87,7 @@ class RenderedRegistrations:
         )
 
     def _drain_all_and_find_registered_again(self) -> Container[tuple[str, str]]:
-        """Wait for the longest drain of instances that ask for one; return what another run of the stack has
-        registered again meanwhile.
-        """
+        """Wait for the longest drain that is asked for; return what another run registered meanwhile."""
         leaving: list[InstanceAtServers] = []
         for desired in self._resources:
             if desired.drain_seconds:

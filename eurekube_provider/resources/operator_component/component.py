@@ -4,6 +4,7 @@ works under the SDK's mocks: every name is explicit, and no value comes from a s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack, overload
 
@@ -23,16 +24,12 @@ from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
 from eurekube_provider.core.model import EMPTY_MAPPING
 from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.resources.files import read_yaml_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.new_namespace import make_new_namespace
 from eurekube_provider.resources.operator_component.crds import make_operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS_SECRET_NAME
 from eurekube_provider.resources.operator_component.deployment import operator_deployment_spec
-from eurekube_provider.resources.operator_component.monitoring import (
-    MONITORING_API_VERSION,
-    prometheus_rule_spec,
-    service_monitor_spec,
-)
 from eurekube_provider.resources.operator_component.network import operator_network_policy_spec
 from eurekube_provider.resources.operator_component.operator_arguments import (
     OPERATOR_OBJECT_NAME,
@@ -50,7 +47,11 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     config_file_text,
 )
 from eurekube_provider.resources.operator_guard import OperatorGuard, kubeconfig_inputs
-from eurekube_provider.resources.program import refuse_aliases_of_native_component, runs_without_engine
+from eurekube_provider.resources.program import (
+    Options,
+    refuse_aliases_of_native_component,
+    runs_without_engine,
+)
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -74,26 +75,13 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     @overload
     def __init__(
-        self,
-        name: str,
-        args: EurekubeOperatorArgs | EurekubeOperatorArgsDict,
-        opts: pulumi.ResourceOptions | None = None,
+        self, name: str, args: EurekubeOperatorArgs | EurekubeOperatorArgsDict, opts: Options = None
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        name: str,
-        *,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[EurekubeOperatorArgsDict],
+        self, name: str, *, opts: Options = None, **keywords: Unpack[EurekubeOperatorArgsDict]
     ) -> None: ...
-    def __init__(
-        self,
-        name: str,
-        args: Any = None,
-        opts: pulumi.ResourceOptions | None = None,
-        **keywords: Any,
-    ) -> None:
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **keywords: Any) -> None:
         args = parse_operator_args(args, keywords)
         refuse_aliases_of_native_component(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
@@ -108,11 +96,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
             opts=self._options_after(namespace),
         )
-        needed = [
-            account,
-            *crds,
-            *make_operator_roles(name, args, self._labels, self, namespace),
-        ]
+        needed = [account, *crds, *make_operator_roles(name, args, self._labels, self, namespace)]
         credentials_secret: pulumi.Input[str] = CREDENTIALS_SECRET_NAME
         targets_secret: pulumi.Input[str] = CONFIG_OBJECTS_NAME
         if args.credentials.secret_content:
@@ -244,9 +228,39 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _make_object(
         self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
     ) -> pulumi.Resource:
-        """Make a Kubernetes object that needs the namespace only, by default with the operator's own
-        metadata.
-        """
+        """Make an object that needs the namespace only, by default with the operator's own metadata."""
         opts = self._options_after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._object_metadata(), **more})
         return made
+
+
+MONITORING_API_VERSION = "monitoring.coreos.com/v1"
+
+
+def service_monitor_spec(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """Return the ``spec`` of a ServiceMonitor for the Service with these labels."""
+    return {
+        "namespaceSelector": {"matchNames": [args.namespace]},
+        "selector": {"matchLabels": labels},
+        "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
+    }
+
+
+def prometheus_rule_spec(args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """Return a PrometheusRule's ``spec``: the alerts of ``examples/monitoring``, for this operator's pods."""
+    (document,) = read_yaml_documents("monitoring", "examples/monitoring")
+    groups = [
+        {
+            **group,
+            "name": f"{group['name']}-{args.namespace}",
+            "rules": [_limit_rule_to_operator(rule, args) for rule in group["rules"]],
+        }
+        for group in document["spec"]["groups"]
+    ]
+    return {"groups": groups}
+
+
+def _limit_rule_to_operator(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """Return an alert's rule for the series of one operator only, selected by namespace."""
+    selected = re.sub(r"\beurekube_\w+", rf'\g<0>{{namespace="{args.namespace}"}}', rule["expr"])
+    return {**rule, "expr": selected}

@@ -170,39 +170,35 @@ class Credentials:
             for item in fields(secret)
             if item.name not in ("name", "version") and (value := getattr(secret, item.name)) is not None
         }
-        if isinstance(secret.name, str):
-            _check_secret_name(secret.name)
+        name = secret.name
+        if isinstance(name, str) and not is_object_name(name):
+            raise ConfigurationError(
+                f"eureka_secret: the name {name!r} must be a Secret's: small letters, digits, '-' and '.'"
+            )
+        if name == CREDENTIALS_SECRET_NAME:
+            raise ConfigurationError(
+                f"eureka_secret: {name} is the Secret that this component makes itself, and takes away where"
+                " it is not needed: call the other one otherwise"
+            )
         if not keys:
             raise ConfigurationError(
                 "eureka_secret takes nothing from the Secret: say under which keys it has what, e.g."
                 " user_key='username' and password_key='password'"
             )
-        for name, key in keys.items():
+        for argument, key in keys.items():
             if not isinstance(key, str) or not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key):
                 raise ConfigurationError(
-                    f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters, "
+                    f"eureka_secret: {argument} must be one of the Secret's keys, which consist of letters, "
                     "digits, '-', '_' and '.'"
                 )
         own = [entry.name for entry in SECRET_ENTRIES if entry.key in self.secret_content]
-        for name in own:
-            if name != CA_ENTRY.name or f"{CA_ENTRY.name}_key" in keys:
+        for given in own:
+            if given != CA_ENTRY.name or f"{CA_ENTRY.name}_key" in keys:
                 raise ConfigurationError(
-                    f"{name} and eureka_secret cannot both be given: the operator has"
-                    f" {'it' if f'{name}_key' in keys else 'its credentials'} from one of them"
+                    f"{given} and eureka_secret cannot both be given: the operator has"
+                    f" {'it' if f'{given}_key' in keys else 'its credentials'} from one of them"
                 )
 
     def _argument_name(self, name: str) -> str:
         """Return the argument that gives an entry: the component's own, or a key's in ``eureka_secret``."""
         return name if self.secret is None or name == CA_ENTRY.name else f"eureka_secret.{name}_key"
-
-
-def _check_secret_name(name: str) -> None:
-    if not is_object_name(name):
-        raise ConfigurationError(
-            f"eureka_secret: the name {name!r} must be a Secret's: small letters, digits, '-' and '.'"
-        )
-    if name == CREDENTIALS_SECRET_NAME:
-        raise ConfigurationError(
-            f"eureka_secret: {name} is the Secret that this component makes itself, and takes away where it"
-            " is not needed: call the other one otherwise"
-        )

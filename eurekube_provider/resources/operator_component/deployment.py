@@ -62,9 +62,13 @@ def operator_deployment_spec(
     if args.config_file_content:
         digest = hashlib.sha256(config_file_text(args.config_file_content).encode()).hexdigest()
         annotations[CONFIG_CHECKSUM_ANNOTATION] = digest[:16]
+    config_map = core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME)
+    secret = core.SecretProjectionArgs(name=targets_secret) if args.config_file_secrets else None
+    config_files = [core.VolumeProjectionArgs(config_map=config_map)] if args.config_file_content else []
+    config_files += [core.VolumeProjectionArgs(secret=secret)] if config_files and secret else []
     directories = {
         ("eureka", CREDENTIALS_DIRECTORY): _credential_files(args, credentials_secret),
-        ("targets", CONFIG_DIRECTORY): _config_files(args, targets_secret),
+        ("targets", CONFIG_DIRECTORY): config_files,
     }
     volumes = [
         core.VolumeArgs(name=name, projected=core.ProjectedVolumeSourceArgs(sources=sources))
@@ -131,17 +135,6 @@ def _credential_files(
     ]
 
 
-def _config_files(
-    args: EurekubeOperatorArgs, targets_secret: pulumi.Input[str]
-) -> list[core.VolumeProjectionArgs]:
-    if not args.config_file_content:
-        return []
-    files = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=CONFIG_OBJECTS_NAME))]
-    if args.config_file_secrets:
-        files.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=targets_secret)))
-    return files
-
-
 def _operator_container(
     args: EurekubeOperatorArgs, credentials_secret: pulumi.Input[str], mounts: list[core.VolumeMountArgs]
 ) -> core.ContainerArgs:
@@ -155,8 +148,7 @@ def _operator_container(
         liveness_probe=_http_probe("/healthz", period_seconds=10),
         readiness_probe=_http_probe("/readyz", period_seconds=5),
         resources=core.ResourceRequirementsArgs(
-            requests=dict(args.resources.get("requests", {})),
-            limits=dict(args.resources.get("limits", {})),
+            requests=dict(args.resources.get("requests", {})), limits=dict(args.resources.get("limits", {}))
         ),
         security_context=core.SecurityContextArgs(
             allow_privilege_escalation=False,

@@ -180,10 +180,7 @@ class EurekubeOperatorArgs(PodArgs):
     advertise_from: Sequence[str] = ()
     cluster_cidrs: Sequence[str] = ()
     resources: Mapping[str, Mapping[str, str]] = field(
-        default_factory=lambda: {
-            "requests": {"cpu": "50m", "memory": "128Mi"},
-            "limits": {"memory": "512Mi"},
-        }
+        default_factory=lambda: {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     )
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     targets: Mapping[str, TargetArgs | TargetArgsDict] = field(default_factory=dict)
@@ -280,14 +277,8 @@ class EurekubeOperatorArgs(PodArgs):
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _has_tag_or_digest(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
-        for name in (
-            "create_namespace",
-            "keep_crds",
-            "force_destroy",
-            "mirrors",
-            "strict_names",
-            "user_roles",
-        ):
+        namespace_flags, rights_flags = ("create_namespace", "keep_crds"), ("strict_names", "user_roles")
+        for name in (*namespace_flags, "force_destroy", "mirrors", *rights_flags):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be true or false")
         self._check_networks()
@@ -389,8 +380,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
 
 @ConvertToProgramError("EurekubeOperator: ")
 def parse_operator_args(
-    given: EurekubeOperatorArgs | EurekubeOperatorArgsDict | None,
-    keywords: Mapping[str, Any] = EMPTY_MAPPING,
+    given: EurekubeOperatorArgs | EurekubeOperatorArgsDict | None, keywords: Mapping[str, Any] = EMPTY_MAPPING
 ) -> EurekubeOperatorArgs:
     """Return an operator's arguments, given as class, dictionary or keywords, as the class, checked.
 

@@ -72,9 +72,7 @@ class PodArgs:
     service_account_labels: TextMap = field(default_factory=dict)
 
     def check_pod_arguments(self) -> None:
-        """Refuse, by ConfigurationError, what the Kubernetes API refuses, or what replaces the operator's
-        labels.
-        """
+        """Refuse what the Kubernetes API refuses, or what replaces the operator's labels."""
         for name in _TEXT_MAP_ARGUMENTS:
             check_text_map(name, getattr(self, name))
         for name in _LABEL_ARGUMENTS:

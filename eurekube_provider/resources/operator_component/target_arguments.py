@@ -77,14 +77,12 @@ def config_file_text(content: ConfigFileContent) -> str:
 
 def target_file_entries(targets: Targets) -> dict[str, Any]:
     """Return the targets with the keys of the operator's file, whichever form they were written in."""
-    return {name: _target_file_entry(target) for name, target in targets.items()}
-
-
-def _target_file_entry(target: Any) -> Any:
-    given = as_dictionary(target)
-    if not isinstance(given, Mapping):
-        return target
-    return {key.replace("_", "-"): value for key, value in given.items() if value is not None and value != ()}
+    return {
+        name: {key.replace("_", "-"): value for key, value in given.items() if value not in (None, ())}
+        if isinstance(given := as_dictionary(target), Mapping)
+        else target
+        for name, target in targets.items()
+    }
 
 
 def names_of_pulumi_stack_targets(targets: Targets) -> list[tuple[str, str]]:

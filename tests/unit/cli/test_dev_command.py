@@ -88,7 +88,7 @@ def test_it_loads_nothing_that_takes_long() -> None:
     fast.
     """
     program = (
-        "import sys\nfrom eurekube_provider.cli.command_parser import load_command_parser\n"
+        "import sys\nfrom eurekube_provider.cli.commands import load_command_parser\n"
         "load_command_parser('dev').parse_args(['eureka'])\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "sys.exit(bool(loaded & {'kubernetes', 'pulumi', 'click', 'rich', 'urllib3', 'requests', 'yaml'}))"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.automation.discovery import DiscoverySummary
 from eurekube_provider.automation.stack_run import RunOutcome
+from eurekube_provider.automation.summary import DiscoverySummary
 from eurekube_provider.cli import drift_command
 from eurekube_provider.cli.main import main
 

@@ -19,7 +19,7 @@ def test_the_operator_loads_no_pulumi() -> None:
     stays small.
     """
     program = (
-        "import sys\nfrom eurekube_provider.cli.command_parser import load_command_parser\n"
+        "import sys\nfrom eurekube_provider.cli.commands import load_command_parser\n"
         "load_command_parser('operator').parse_args(['--once'])\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert 'kubernetes' in loaded\n"

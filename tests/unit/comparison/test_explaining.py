@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.comparison.explaining import InstanceObservation, explain_instance, why_not_up
-from eurekube_provider.comparison.impact import LifecycleEvent, predict_effects
+from eurekube_provider.comparison.explaining import (
+    InstanceObservation,
+    LifecycleEvent,
+    explain_instance,
+    predict_effects,
+    why_not_up,
+)
 from eurekube_provider.comparison.managers import manager_of
 from eurekube_provider.core.model import DataCenter, Instance, Status
 from eurekube_provider.core.registry_kinds import ZOOKEEPER

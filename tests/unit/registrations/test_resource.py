@@ -14,11 +14,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import resource as module
 from eurekube_provider.registrations.renewer_check import RenewerCheck
-from eurekube_provider.registrations.resource import (
-    INSTANCE_REGISTRATION_KIND,
-    CreatedResource,
-    RegistrationResource,
-)
+from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_KIND, RegistrationResource
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from tests.explore.world import World, owned
 from tests.unit.eureka.model_servers import URLS
@@ -44,15 +40,15 @@ def test_a_creation_is_read_write_read_and_a_run_shares_one_list(
         _create(resource, count, "192.0.2.1")
         assert asked == {"list": 1, "read": looks + 1, "POST": 1}
         asked.clear()
-        made = _create(resource, count, "192.0.2.2")
+        _, made = _create(resource, count, "192.0.2.2")
         assert asked == {"read": looks + 1, "POST": 1}
         asked.clear()
-        resource.delete(made.properties)
+        resource.delete(made)
     # It is looked for once more: a renewal may have brought it back, or another server behind the URL has it.
     assert asked == {"read": looks * 2, "DELETE": count}
 
 
-def _create(resource: RegistrationResource, count: int, host: str) -> CreatedResource:
+def _create(resource: RegistrationResource, count: int, host: str) -> tuple[str, dict[str, Any]]:
     owner = f"{LEAST['owner']}-{host}"
     urls = ",".join(URLS[:count])
     asked: dict[str, Any] = {**LEAST, "owner": owner, "host_name": host, "service_url": urls}

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.cli.command_parser import CommandParser, load_command_parser
-from eurekube_provider.cli.commands import COMMAND_SUMMARIES
+from eurekube_provider.cli.commands import COMMAND_SUMMARIES, CommandParser, load_command_parser
 from eurekube_provider.cli.main import main
 from scripts.command_reference import commands_pages
 

@@ -18,21 +18,20 @@ import pytest
 from markdown_it import MarkdownIt
 from pulumi.runtime.rpc import UNKNOWN
 
-from eurekube_provider.automation.discovery import (
-    ChangeKind,
-    DiscoveryChange,
-    DiscoverySummary,
-    WarningConcern,
-)
-from eurekube_provider.automation.event_log import read_event_log
 from eurekube_provider.automation.markdown import (
     MAX_COMMENT_CHARACTERS,
     code_span,
     format_comment,
     format_drift_report,
 )
-from eurekube_provider.automation.steps import MASKED_VALUE, StepLog
-from eurekube_provider.automation.summary import summarise
+from eurekube_provider.automation.steps import MASKED_VALUE, StepLog, read_event_log
+from eurekube_provider.automation.summary import (
+    ChangeKind,
+    DiscoveryChange,
+    DiscoverySummary,
+    WarningConcern,
+    summarise,
+)
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
