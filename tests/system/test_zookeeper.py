@@ -151,6 +151,8 @@ def test_the_commands_tell_of_it(
     assert "stays until somebody removes it: ZooKeeper forgets nothing" in said
     assert "2/2 in Kubernetes, 2/2 in ZooKeeper" in said
     assert "Eureka" not in said.replace("EurekaSyncer", ""), said
+    code, text = command(capsys, "explain", "nobody", "-n", namespace, *inventory_options(lab, url))
+    assert "ZooKeeper has neither an application nor an instance nobody; it holds RATING\n" in text
     code, text = command(capsys, "doctor", "-n", namespace, *inventory_options(lab, url))
     assert code in (0, 1), text
     assert "keepalive --zookeeper" not in text
