@@ -111,6 +111,9 @@ def test_pods_come_and_go(
         "the condition Synced",
         30.0,
     )
+    assert condition(cluster, namespace, "rating", SyncerCondition.READY)["message"].endswith(
+        "in ZooKeeper, 1 not ready"
+    )
     cluster.delete(SYNCERS, "rating", namespace)
     wait_until(lambda: there(servers) == {}, "all to leave", 30.0)
     wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 30.0)
