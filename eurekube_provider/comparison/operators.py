@@ -117,7 +117,8 @@ def describe_operators(snapshot: OperatorsSnapshot, now: float) -> Iterator[str]
         if notes.cluster_name:
             is_watching_all = ALL_NAMESPACES in notes.watched_namespaces
             watched = "all namespaces" if is_watching_all else ", ".join(notes.watched_namespaces)
-            yield f"  it calls the cluster {notes.cluster_name}, and watches {watched}"
+            watches = f", and watches {watched}" if watched else ""  # of a single pass nobody noted it
+            yield f"  it calls the cluster {notes.cluster_name}{watches}"
         lapses = any(kind.renewals for kind in _registry_kinds(notes))
         if notes.cluster_name and not notes.is_cluster_name_given and lapses:
             yield (

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, InstanceKey, Status
+from eurekube_provider.core.registry_kinds import registry_kind_of_url
 from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
@@ -97,9 +98,11 @@ def find_named_instances(peers: Peers, name_or_id: str) -> NamedInstances:
             name_or_id, [one.instance_id for one in listed if one.instance_id != name_or_id], n=1
         )
         hint = f"did you mean {near[0]}?" if near else f"it holds {', '.join(applications) or 'nothing'}"
+        kind = registry_kind_of_url(peers.peers[0].url)
+        lag = " (what came within the last half a minute may not be listed yet, and is found by its id)"
         raise RegistryRejected(
-            f"Eureka has neither an application nor an instance {name_or_id}; {hint}"
-            " (what came within the last half a minute may not be listed yet, and is found by its id)"
+            f"{kind.name} has neither an application nor an instance {name_or_id}; {hint}"
+            f"{lag if kind.lists_lag else ''}"
         )
     return named
 

@@ -10,7 +10,7 @@ other condition. A new condition needs lines there, a name in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -31,6 +31,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, PlanOutcome, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.registry_kinds import EUREKA, registry_kind_of_instance
 from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import Syncer
@@ -122,7 +123,8 @@ class ConditionInput:
         taken = sum(one.key in wanted and not one.is_leaving for one in out)  # by a person
         waits = f", {taken} taken out of service" if taken else ""
         waits += f", {down - taken} not ready" if down > taken else ""
-        return f"{format_count(self.desired_count)} of {self.application} in Eureka{waits}"
+        place = _registry_name(self.eureka_instances)
+        return f"{format_count(self.desired_count)} of {self.application} in {place}{waits}"
 
     @property
     def has_desired_instance_up(self) -> bool:
@@ -238,8 +240,8 @@ def _other_cluster_name_problem(instances: Collection[Instance]) -> Problem:
     called = printable(", ".join(sorted({cluster_name_of_owner(one.owner) or "" for one in instances})))
     return Problem(
         SyncerCondition.CONFLICT,
-        f"Eureka holds {count} of this syncer under another name of this cluster, {called}: they are left"
-        " as they are, and those of its endpoints are renewed",
+        f"{_registry_name(instances)} holds {count} of this syncer under another name of this cluster,"
+        f" {called}: they are left as they are, and those of its endpoints are renewed",
         "if the cluster was called so before, start its operator with --previous-cluster-name "
         f"{called}, which takes them over; if another operator serves the same syncers by that name, "
         "end one of the two",
@@ -355,4 +357,9 @@ def describe_instances(instances: Collection[Instance]) -> str:
         f"{format_count(len(ones))} of {name} ({sum(one.status is Status.UP for one in ones)} UP)"
         for name, ones in sorted(by_application.items())
     ]
-    return f"Eureka holds {' and '.join(parts) or 'none of its instances'}"
+    return f"{_registry_name(instances)} holds {' and '.join(parts) or 'none of its instances'}"
+
+
+def _registry_name(instances: Iterable[Instance]) -> str:
+    """Return the kind of registry that instances were read from; Eureka for none."""
+    return next(map(registry_kind_of_instance, instances), EUREKA).name

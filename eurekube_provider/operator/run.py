@@ -302,7 +302,7 @@ def _assemble_and_run_parts(
         hand_over_count=lambda: elector.hand_over_count if elector else 0,
     )
     _log.info(
-        "starting the operator, reading the cluster and Eureka first",
+        "starting the operator, reading the cluster and each registry first",
         extra={
             "version": __version__,
             "cluster": cluster.name,

@@ -72,7 +72,7 @@ class ZooKeeperServers:
         there = self._ensemble.read_nodes([self._paths[key]] if key in self._paths else ())
         return next((one.instance for one in there.values() if one is not None), None)
 
-    def find(self, instance_id: str) -> Instance | None:
+    def find_by_id(self, instance_id: str) -> Instance | None:
         return next(
             (one.instance for one in self.read_nodes() if one.instance.instance_id == instance_id), None
         )

@@ -111,6 +111,9 @@ def test_pods_come_and_go(
         "the condition Synced",
         30.0,
     )
+    assert condition(cluster, namespace, "rating", SyncerCondition.READY)["message"].endswith(
+        "in ZooKeeper, 1 not ready"
+    )
     cluster.delete(SYNCERS, "rating", namespace)
     wait_until(lambda: there(servers) == {}, "all to leave", 30.0)
     wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 30.0)
@@ -151,6 +154,8 @@ def test_the_commands_tell_of_it(
     assert "stays until somebody removes it: ZooKeeper forgets nothing" in said
     assert "2/2 in Kubernetes, 2/2 in ZooKeeper" in said
     assert "Eureka" not in said.replace("EurekaSyncer", ""), said
+    code, text = command(capsys, "explain", "nobody", "-n", namespace, *inventory_options(lab, url))
+    assert "ZooKeeper has neither an application nor an instance nobody; it holds RATING\n" in text
     code, text = command(capsys, "doctor", "-n", namespace, *inventory_options(lab, url))
     assert code in (0, 1), text
     assert "keepalive --zookeeper" not in text

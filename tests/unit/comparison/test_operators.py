@@ -134,6 +134,8 @@ def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
         == "operator eurekube: nobody leads by the Lease ops/eurekube-leader, renewed 900 s ago by pod-1"
     )
     assert list(describe_operators(read(), NOW)) == ["operator: it has no Lease"]
+    once = list(describe_operators(read(lease(watched_namespaces=())), NOW))
+    assert once[1] == "  it calls the cluster east"
     assert list(describe_operators(read(error="no"), NOW)) == ["operator: its Lease cannot be read (no)"]
     unnamed = list(
         describe_operators(

@@ -9,7 +9,7 @@ import pytest
 from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import DesiredInstances
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import (
     Action,
     Change,
@@ -76,6 +76,9 @@ def test_all_is_well() -> None:
     assert said(one) == (True, "Synced", True, "Synced")
     assert (one.desired, one.registered, one.refused) == (2, 2, 0)
     assert one.ready.text == "2 instances of RATING in Eureka"
+    there = instances(Status.UP, Status.UP)
+    one = found(tuple(replace(each, data_center=DataCenter("ZooKeeper")) for each in there))
+    assert one.ready.text == "2 instances of RATING in ZooKeeper"
 
 
 def test_nothing_is_desired() -> None:
