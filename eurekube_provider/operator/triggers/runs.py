@@ -37,7 +37,9 @@ by then it mostly waits.
 """
 
 MOST_CONCURRENT_RUNS = 32
-"""Most runs of all kinds at once; of both numbers half is for targets whose last run went well."""
+"""Most runs of all kinds at once. Of this number and of :data:`MOST_STARTING_LOCAL_RUNS`, half is kept for
+targets whose last run went well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
