@@ -4,12 +4,12 @@ A delta repeats the changes of three minutes, so that most of its text was in th
 instances changed lately, parsing JSON takes more time than everything else between Eureka's answer and its
 consequences. So the reader remembers what each application's text meant, by a digest of it, and in an
 application that changed what each instance's text meant. The leases do not count, since their times change
-with every renewal. :mod:`.instance_texts` splits the answer.
+with every renewal. A digest is Python's keyed hash, twice as fast as SHA-256, during which other threads run;
+if two texts ever had the same one, a delta's counts would show it. :mod:`.instance_texts` splits the answer.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -55,14 +55,14 @@ class _ParsedInstanceText:
 class _ParsedApplicationText:
     """The parsed text of one application.
 
-    :ivar digest: the digest of the text; ``digest_without_leases`` likewise, empty where a lease counts.
+    :ivar digest: the digest of the text; ``digest_without_leases`` likewise, None where a lease counts.
     :ivar instances: the parsed texts of its registered instances, by their digests.
     """
 
-    digest: bytes
-    digest_without_leases: bytes
+    digest: int
+    digest_without_leases: int | None
     part: DeltaPart
-    instances: Mapping[bytes, _ParsedInstanceText]
+    instances: Mapping[int, _ParsedInstanceText]
 
 
 class DeltaReader:
@@ -104,7 +104,7 @@ class DeltaReader:
         self, text: bytes, held: Mapping[InstanceKey, Instance], known: dict[bytes, _ParsedApplicationText]
     ) -> DeltaPart:
         """Return the changes in an application's text, and note what they were parsed from."""
-        digest, name = _digest(text), text[: text.find(b'"')]
+        digest, name = hash(text), text[: text.find(b'"')]
         found = self._known.get(name)
         if found is None or found.digest != digest:
             found = self._parse_changed_application(text, digest, held, found)
@@ -114,17 +114,17 @@ class DeltaReader:
     def _parse_changed_application(
         self,
         text: bytes,
-        digest: bytes,
+        digest: int,
         held: Mapping[InstanceKey, Instance],
         before: _ParsedApplicationText | None,
     ) -> _ParsedApplicationText:
-        digest_without_leases = _digest(_without_leases(text))
+        digest_without_leases: int | None = hash(_without_leases(text))
         if before is not None and before.digest_without_leases == digest_without_leases:
             return replace(before, digest=digest)
         known_before = before.instances if before is not None else {}
         parts = split_at_instances([complete_application_text(text)])
         begin = next(parts).decode()
-        known: dict[bytes, _ParsedInstanceText] = {}
+        known: dict[int, _ParsedInstanceText] = {}
         found = [self._parse_instance(part, held, known_before, known) for part in parts]
         _, entries = parse_text_around_instances([begin, *(one.text_after for one in found)])
         changes = [
@@ -132,18 +132,18 @@ class DeltaReader:
             for entry in entries
         ]
         if any(one is not None and not one.is_registered for one in changes):
-            digest_without_leases = b""  # of what is gone the lease says whether it was evicted
+            digest_without_leases = None  # of what is gone the lease says whether it was evicted
         return _ParsedApplicationText(digest, digest_without_leases, build_part(changes), known)
 
     def _parse_instance(
         self,
         part: bytes,
         held: Mapping[InstanceKey, Instance],
-        before: Mapping[bytes, _ParsedInstanceText],
-        known: dict[bytes, _ParsedInstanceText],
+        before: Mapping[int, _ParsedInstanceText],
+        known: dict[int, _ParsedInstanceText],
     ) -> _ParsedInstanceText:
         """Return the parsed text of an instance, given the text after its begin."""
-        digest = _digest(_without_leases(part))
+        digest = hash(_without_leases(part))
         found = before.get(digest)
         if found is None:
             document, text_after = decode_instance_text(part)
@@ -161,7 +161,3 @@ class DeltaReader:
 
 def _without_leases(text: bytes) -> bytes:
     return _LEASE_PATTERN.sub(b"-", text)
-
-
-def _digest(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()  # processors have instructions for it

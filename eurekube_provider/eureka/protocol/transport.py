@@ -37,8 +37,8 @@ _POOL_SIZE = 48
 
 _DENIED_STATUS_CODES = (401, 403)
 
-_DECOMPRESSION_STEP_BYTES = 2**20
-"""The most bytes that one step of decompression produces."""
+_DECOMPRESSION_STEP_BYTES = 2**18
+"""The most bytes that one step of decompression produces: larger pieces cost a page fault for each 4 kB."""
 
 _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
 """The setting for no retries, made once: from ``False``, urllib3 would make one for each request."""
