@@ -139,9 +139,7 @@ def filter_still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Ins
     listed, _ = peers.list_everywhere()
     keys = {one.key for one in listed}
     deltas, _ = peers.ask_all(lambda peer: peer.read_delta_if_changed(b""))
-    removed = (
-        found[1].departed_keys for found in deltas.values() if found is not None and found[1] is not None
-    )
+    removed = (one[1].departed_keys for one in deltas.values() if one is not None and one[1] is not None)
     gone = set(itertools.chain.from_iterable(removed))
     return [one for one in instances if one.key in keys - gone]
 

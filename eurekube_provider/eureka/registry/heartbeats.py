@@ -230,9 +230,7 @@ class HeartbeatSender:
         newer: list[Instance] = []
         if self.peer is not None:
             pairs = zip(entries, found, strict=True)
-            renewed = (
-                entry.instance for entry, answer in pairs if answer.status_code in _RENEWED_STATUS_CODES
-            )
+            renewed = (one.instance for one, said in pairs if said.status_code in _RENEWED_STATUS_CODES)
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with state.lock:
             was_away = self._note_answer_and_check_recovery(len(entries))
@@ -268,11 +266,7 @@ class HeartbeatSender:
             if not self._lost:
                 self._lost_at = now
             self._lost += missing
-            if (
-                self.peer is not None
-                and self.pending
-                and now - self._lost_at < windows.GATHER_MISSING_SECONDS
-            ):
+            if self.peer and self.pending and now - self._lost_at < windows.GATHER_MISSING_SECONDS:
                 return []
             lost, self._lost = self._lost, []
             if self.peer is None:
@@ -339,10 +333,8 @@ class HeartbeatSender:
             return
         entry.is_refused = True
         now = boot_clock_seconds()
-        if (
-            len(self._named) == MOST_REFUSALS_LOGGED
-            and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS
-        ):
+        is_full = len(self._named) == MOST_REFUSALS_LOGGED
+        if is_full and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS:
             return
         self._named.append(now)
         _log.warning(
