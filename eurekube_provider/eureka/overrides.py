@@ -225,7 +225,7 @@ def _clear_override(
 ) -> bool:
     """Clear an instance's override on every server; return whether there was one.
 
-    :param was_cleared_before: True if OUT_OF_SERVICE without an override is one's remainder.
+    :param was_cleared_before: True if it was: OUT_OF_SERVICE without an override is its remainder.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [

@@ -192,7 +192,7 @@ class Peers:
         return merge_lists(lists.values()), failures
 
     def find_duplicate_urls(self) -> dict[str, str]:
-        """Ask the servers who they are; return the URLs of a server that has another, with that one."""
+        """Return the URLs that lead to the same server as another URL, by what it says, with that one."""
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
         first: dict[tuple[str, ...], str] = {}
         found = {one.url: first.setdefault(who, one.url) for one in self.peers if (who := said.get(one.url))}

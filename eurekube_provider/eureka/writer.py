@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 FEWEST_CHANGES_FOR_BATCHES = 20
-"""The number of changes in a plan from which on batches are used; servers forward fewer, one by one."""
+"""The fewest changes in a plan that go in batches; fewer go one by one, and servers forward them."""
 
 MOST_UNANSWERED_IN_A_ROW = 16
 """The number of single changes in a row that no server answers, after which the others of a plan are given

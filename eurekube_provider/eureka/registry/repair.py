@@ -63,7 +63,7 @@ MOST_INSTANCES_CHECKED_LONGER = 1_000
 
 MOST_UNLISTED_ASKED_PER_WINDOW = 500
 """The most unlisted instances that each server is asked for within
-:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`, if all vanish at once, as with a server's memory.
+:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`: of more, as with a server's memory, the rest waits.
 """
 
 MOST_READ_FOR_CLEARED_STATUS = 20
@@ -210,7 +210,7 @@ class Repair:
         return held
 
     def _remove_left_over(self, peer: Peer, check: PlannedCheck, found: Instance | None) -> bool:
-        """Remove a left-over instance at its holder, which alone tells the others; return whether it did.
+        """Remove a left-over instance at its holder, which alone tells the others; return whether it was.
 
         :param found: the instance as just read; None to read it again, since many take some time.
         """

@@ -113,7 +113,7 @@ class RenewedStackRegistrations:
                 return
 
     def _renew_existing(self, listed: Sequence[Instance]) -> None:
-        """Read the listed registrations, and renew the existing ones, whichever a server refuses to show."""
+        """Read the listed registrations and renew the existing ones; one that is refused stops no other."""
         refused: RefusalByKey = {}
         reads = self._read_everywhere([one.key for one in listed], refused)
         for one in listed:
