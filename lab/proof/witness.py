@@ -18,8 +18,8 @@ from urllib.parse import quote
 import requests
 
 from eurekube_provider.core.model import Instance, InstanceKey, Status
-from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_text
 from eurekube_provider.eureka.listing import Listing
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_text
 from eurekube_provider.eureka.protocol.delta import delta_from_text
 from lab.pod import PodLife
 
