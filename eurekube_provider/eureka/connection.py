@@ -245,13 +245,8 @@ def split_credentials(url: str) -> tuple[str, str | None, str | None]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise _unusable_url_error(url) from None
-    if (
-        parts.scheme not in ("http", "https")
-        or not host
-        or "@" in parts.path
-        or parts.query
-        or parts.fragment
-    ):
+    is_plain = not (parts.query or parts.fragment or "@" in parts.path)
+    if parts.scheme not in ("http", "https") or not host or not is_plain:
         raise _unusable_url_error(url)
     shown_host = f"[{host}]" if ":" in host else host
     netloc = shown_host if port is None else f"{shown_host}:{port}"

@@ -56,15 +56,11 @@ class Listing(Collection[Instance]):
         :param changes: the instance of each changed key; None for one that is no longer registered.
         """
         before = self.by_key
-        differing = [
-            key
-            for key, instance in changes.items()
-            if (old := before.get(key)) is not instance and old != instance
-        ]
-        if not differing:
+        changed = [key for key, new in changes.items() if (old := before.get(key)) is not new and old != new]
+        if not changed:
             return self
         by_key, counts = dict(before), dict(self._count_statuses())
-        for key in differing:
+        for key in changed:
             old, new = by_key.get(key), changes[key]
             if old is not None:
                 counts[old.status.value] -= 1
@@ -74,7 +70,7 @@ class Listing(Collection[Instance]):
                 by_key[key] = new
                 counts[new.status.value] += 1
         found = Listing(by_key)
-        found._mark_before, found._changed_keys, found._counts = self.mark, differing, counts
+        found._mark_before, found._changed_keys, found._counts = self.mark, changed, counts
         return found
 
     def keys_changed_since(self, mark: ListingMark | None) -> Collection[InstanceKey] | None:
@@ -91,9 +87,8 @@ class Listing(Collection[Instance]):
     @property
     def status_counts(self) -> str:
         """The number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""
-        return "".join(
-            f"{status}_{count}_" for status, count in sorted(self._count_statuses().items()) if count
-        )
+        counts = sorted(self._count_statuses().items())
+        return "".join(f"{status}_{count}_" for status, count in counts if count)
 
     def _count_statuses(self) -> Mapping[str, int]:
         if self._counts is None:

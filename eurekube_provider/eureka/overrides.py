@@ -142,9 +142,7 @@ def filter_still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Ins
     listed, _ = peers.list_everywhere()
     keys = {one.key for one in listed}
     deltas, _ = peers.ask_all(lambda peer: peer.read_delta_if_changed(b""))
-    removed = (
-        found[1].departed_keys for found in deltas.values() if found is not None and found[1] is not None
-    )
+    removed = (one[1].departed_keys for one in deltas.values() if one is not None and one[1] is not None)
     gone = set(itertools.chain.from_iterable(removed))
     return [one for one in instances if one.key in keys - gone]
 
@@ -230,7 +228,7 @@ def _clear_override(
 ) -> bool:
     """Clear an instance's override on every server; return whether there was one.
 
-    :param was_cleared_before: True if OUT_OF_SERVICE without an override is one's remainder.
+    :param was_cleared_before: True if it was: OUT_OF_SERVICE without an override is its remainder.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [

@@ -120,11 +120,9 @@ class Peers:
                 return True
             lacking.append(peer)
             # It may hold older contents, which get a 404 as well.
-            is_removed = (
-                self.table.has_accepted_renewal_lately(peer.url, instance)
-                and peer.read(*instance.key) is None
-            )
-            return None if is_removed else False
+            if not self.table.has_accepted_renewal_lately(peer.url, instance):
+                return False
+            return None if peer.read(*instance.key) is None else False
 
         self.ask_in_turn(ask, is_found=lambda answer: answer is not False, first_index=first_index)
         for peer in lacking if holders else ():
@@ -195,14 +193,10 @@ class Peers:
         return merge_lists(lists.values()), failures
 
     def find_duplicate_urls(self) -> dict[str, str]:
-        """Ask the servers who they are; return the URLs of a server that has another, with that one."""
+        """Return the URLs that lead to the same server as another URL, by what it says, with that one."""
         said = self.ask_all(lambda peer: peer.read_status().identity)[0] if len(self.peers) > 1 else {}
         first: dict[tuple[str, ...], str] = {}
-        found = {
-            peer.url: first.setdefault(identity, peer.url)
-            for peer in self.peers
-            if (identity := said.get(peer.url))
-        }
+        found = {one.url: first.setdefault(who, one.url) for one in self.peers if (who := said.get(one.url))}
         return {url: other for url, other in found.items() if url != other}
 
     def list_from_first_server(self, read: Callable[[Peer], _T]) -> _T:
@@ -277,10 +271,8 @@ class Peers:
         if len(avoided) == len(self.peers):
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
-        for peer, executor in zip(self.peers, self._executors, strict=True):
-            if (asks_avoided or peer in needed) and not executor.submit(
-                partial(self._ask_one, fan_out, peer)
-            ):
+        for peer, threads in zip(self.peers, self._executors, strict=True):
+            if (asks_avoided or peer in needed) and not threads.submit(partial(self._ask_one, fan_out, peer)):
                 fan_out.note_not_asked(peer)
         left_behind = fan_out.wait_and_return_unanswered(
             needed,

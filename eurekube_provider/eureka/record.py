@@ -148,11 +148,8 @@ class InstanceRecord:
         if spreading and now - spreading.registered_at >= windows.SUCCESSORS_SPREAD_SECONDS:
             self.spreading = None
         # For as long as a list shows it: what nobody renews may stand at a server that spares it.
-        if (
-            self.dropped is not None
-            and self.instance is None
-            and now - self.dropped.asked_at >= windows.MEMORY_LOSS_SECONDS
-        ):
+        dropped = self.dropped
+        if dropped and self.instance is None and now - dropped.asked_at >= windows.MEMORY_LOSS_SECONDS:
             self.dropped = None
         return any(getattr(self, name) is not None for name in _EXPIRING_FIELDS)
 

@@ -118,10 +118,7 @@ class RemovalChecks:
             if not self._removed:
                 self._is_checking = False
                 return []
-            first = (
-                min(removed.due_at for removed in self._removed.values())
-                + windows.GROUP_REMOVAL_CHECKS_SECONDS
-            )
+            first = min(one.due_at for one in self._removed.values()) + windows.GROUP_REMOVAL_CHECKS_SECONDS
         seconds = first - time.monotonic()
         if seconds > 0:
             self._wait(seconds)

@@ -145,12 +145,7 @@ def registration_to_send(
         it froze before the others heard of it: it tells them when it is back, and older versions give way.
     """
     latest = newest([have, known])
-    if (
-        have is not None
-        and latest is have
-        and have.status is want.status
-        and same_contents_but_status(have, want)
-    ):
+    if have and latest is have and have.status is want.status and same_contents_but_status(have, want):
         return None
     return replace(
         want,
@@ -521,11 +516,8 @@ def judge_unlisted_instance(servers: ServerAnswers, *, have_servers_warmed_up: b
     """
     if servers.newest is not None:
         return InstanceVerdict.REGISTERED
-    return (
-        InstanceVerdict.GONE
-        if servers.have_all_answered and have_servers_warmed_up
-        else InstanceVerdict.UNDECIDED
-    )
+    is_proved = servers.have_all_answered and have_servers_warmed_up
+    return InstanceVerdict.GONE if is_proved else InstanceVerdict.UNDECIDED
 
 
 def judge_listed_stack_registration(
@@ -649,18 +641,13 @@ def urls_where_removed(servers: ServerAnswers, since: float, *, was_dropped: boo
     if found is None or found.written_at_ms > since * 1000:
         return ()
     started = servers.started_ms_by_url
-    return tuple(
-        url
-        for url, one in held.items()
-        if one is None and url in started and started[url] < found.written_at_ms
-    )
+    lacking = (url for url, one in held.items() if one is None and url in started)
+    return tuple(url for url in lacking if started[url] < found.written_at_ms)
 
 
 def may_have_been_evicted(held_by_url: Mapping[str, Instance | None], now_seconds: float) -> bool:
     """Return whether nobody has renewed the instance for so long that a server may have evicted it."""
-    ends = [
-        one.lease_ends_ms for one in held_by_url.values() if one is not None and one.lease_ends_ms is not None
-    ]
+    ends = [one.lease_ends_ms for one in held_by_url.values() if one and one.lease_ends_ms is not None]
     return bool(ends) and max(ends) < now_seconds * 1000
 
 

@@ -95,10 +95,8 @@ class InstanceTable:
         with self._locked_record(instance.key) as record:
             before = record.instance
             self._forget_lost_override(record)
-            is_handed_over = before is not None and before.owner != instance.owner
-            self._store_confirmed_instance(
-                record, instance, before.owner if before is not None and is_handed_over else None
-            )
+            former = before.owner if before is not None and before.owner != instance.owner else None
+            self._store_confirmed_instance(record, instance, former)
             return before
 
     def store_confirmed_absence(self, key: InstanceKey, *, may_be_forgotten: bool = False) -> None:
@@ -209,11 +207,7 @@ class InstanceTable:
         """Return the planned checks of a server that are due."""
         now = self.clock()
         with self._lock:
-            checks = [
-                record.checks_by_url.get(url)
-                for record in self._records_with_checks.values()
-                if record.checks_by_url
-            ]
+            checks = [(one.checks_by_url or {}).get(url) for one in self._records_with_checks.values()]
         return [check for check in checks if check is not None and check.due_at <= now]
 
     def plan_next_checks(
@@ -234,11 +228,7 @@ class InstanceTable:
         with self._lock:
             for check in done_checks:
                 record = self._records.get(check.instance.key)
-                if (
-                    record is None
-                    or record.checks_by_url is None
-                    or record.checks_by_url.get(url) is not check
-                ):
+                if not (record and record.checks_by_url and record.checks_by_url.get(url) is check):
                     continue  # removed once more meanwhile
                 planned = {**record.checks_by_url, url: check.next_check(after_seconds)}
                 for other in self._urls if was_away else ():
@@ -262,9 +252,7 @@ class InstanceTable:
         """See :func:`.rules.has_accepted_renewal_lately`."""
         with self._lock:
             record = self._records.get(instance.key)
-            return record is not None and rules.has_accepted_renewal_lately(
-                record, url, instance, self.clock()
-            )
+            return bool(record and rules.has_accepted_renewal_lately(record, url, instance, self.clock()))
 
     def note_missing_and_check_cut_off(self, url: str, instance: Instance) -> bool:
         """Note that a server lacks an instance that others hold; return whether the server has lacked it for
@@ -319,10 +307,8 @@ class InstanceTable:
             now, name = self.clock(), next(iter(leaving)).application
             records = [self._records[key] for key in self._by_application.get(name, ())]
             theirs = [record for one in leaving if (record := self._records.get(one.key))]
-            since = min(
-                (one.spreading.registered_at if one.spreading else -math.inf for one in theirs),
-                default=-math.inf,
-            )
+            registered_at = [one.spreading.registered_at if one.spreading else -math.inf for one in theirs]
+            since = min(registered_at, default=-math.inf)
             for record in theirs:
                 record.spreading = record.spreading and replace(record.spreading, is_leaving=True)
             found = {
@@ -347,9 +333,8 @@ class InstanceTable:
         with self._lock:
             for record in self._expiring.values():
                 if record.instance is not None:
-                    record.left_at = record.evicted_at = record.departure_asked_at = (
-                        record.departure_deferred_at
-                    ) = None
+                    record.left_at = record.evicted_at = None
+                    record.departure_asked_at = record.departure_deferred_at = None
 
     def choose_keys_to_ask_servers_about(self, keys: Iterable[InstanceKey], most: int) -> list[InstanceKey]:
         """Choose the keys to ask servers about now, the longest unasked first, and note the question.
@@ -367,10 +352,8 @@ class InstanceTable:
             now = self.clock()
             wanted = {key: self._get_or_create_record(key) for key in keys}
             known = [record for key, record in self._expiring.items() if key not in wanted]
-            most -= sum(
-                now - asked_at(one) < windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS
-                for one in (*known, *wanted.values())
-            )
+            asked = [asked_at(one) for one in (*known, *wanted.values())]
+            most -= sum(now - at < windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS for at in asked)
             waiting = [
                 one
                 for one in known

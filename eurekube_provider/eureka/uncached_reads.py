@@ -107,7 +107,7 @@ _verified_peers: WeakSet[Peer] = WeakSet()
 
 
 def require_one_eureka_and_return_errors(what: str, peers: Peers) -> dict[str, RegistryError]:
-    """Return, by URL, the errors of servers that are no Eureka or do not answer; at least one must.
+    """Return, by URL, the errors of servers that are no Eureka or silent; raise one if these are all.
 
     :param what: the attempted request, for the error.
     :raises RegistryUnreachable: no server is a Eureka.

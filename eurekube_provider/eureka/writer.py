@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 FEWEST_CHANGES_FOR_BATCHES = 20
-"""The number of changes in a plan from which on batches are used; servers forward fewer, one by one."""
+"""The fewest changes in a plan that go in batches; fewer go one by one, and servers forward them."""
 
 MOST_UNANSWERED_IN_A_ROW = 16
 """The number of single changes in a row that no server answers, after which the others of a plan are given
@@ -265,9 +265,8 @@ class Writer:
             if have.is_leaving and not want.is_leaving:
                 written = self.register_over(want, written)  # only now without our mark
         else:
-            written = self.register_over(
-                self.notes.adapt_to_registered(want, have), have, order.change.actual
-            )
+            adapted = self.notes.adapt_to_registered(want, have)
+            written = self.register_over(adapted, have, order.change.actual)
             if (
                 action is Action.REGISTER
                 and len(self.peers.peers) == 1
@@ -433,9 +432,8 @@ class Writer:
             if instance.is_leaving and not is_first:
                 held = peer.read(*instance.key)
                 if held is not None and held.owner == instance.owner and not held.is_leaving:
-                    peer.register(
-                        replace(instance, status=held.status, last_dirty_timestamp_ms=next_timestamp_ms(held))
-                    )
+                    newer_ms = next_timestamp_ms(held)
+                    peer.register(replace(instance, status=held.status, last_dirty_timestamp_ms=newer_ms))
             is_first = False
             return peer.set_status(instance, status)
 

@@ -63,9 +63,7 @@ def instance_to_json_text(
     """
     # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
     unknown = f"{encode_json(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
-    more = "".join(
-        [f'"{name}":{quote_json(value)},' for name, value in _optional_fields(instance).items() if value]
-    )
+    more = "".join([f'"{key}":{quote_json(one)},' for key, one in _optional_fields(instance).items() if one])
     lease, port, secure_port = instance.lease, instance.port, instance.secure_port
     return (
         f'{{{unknown}"instanceId":{quote_json(instance.instance_id)},"app":{quote_json(instance.application)},'
@@ -84,9 +82,8 @@ def instance_to_json_text(
 
 def instance_to_json_object(instance: Instance) -> dict[str, Any]:
     """Return the object under the root ``instance`` of a request to register."""
-    document: dict[str, Any] = json.loads(
-        instance_to_json_text(instance, unknown_fields=instance.unknown_fields)
-    )
+    text = instance_to_json_text(instance, unknown_fields=instance.unknown_fields)
+    document: dict[str, Any] = json.loads(text)
     return document
 
 
@@ -163,11 +160,9 @@ def instance_id_of(document: JsonObject) -> str:
     if given:
         return str(given)
     center = document.get("dataCenterInfo")
-    of_center = (
-        center.get("metadata") if isinstance(center, dict) and _is_amazon_data_center(center) else None
-    )
-    if isinstance(of_center, dict) and of_center.get("instance-id"):
-        return str(of_center["instance-id"])
+    theirs = center.get("metadata") if isinstance(center, dict) and _is_amazon_data_center(center) else None
+    if isinstance(theirs, dict) and theirs.get("instance-id"):
+        return str(theirs["instance-id"])
     return str(document.get("hostName") or document.get("ipAddr") or "")
 
 

@@ -130,10 +130,8 @@ class Peer:
 
         :returns: False where the server did not hold the instance (404), and so told none of its peers.
         """
-        what = f"deregister {application} {instance_id}"
-        return self._request_finds_instance(
-            "DELETE", _instance_path(application, instance_id), what, writes=True
-        )
+        path, what = _instance_path(application, instance_id), f"deregister {application} {instance_id}"
+        return self._request_finds_instance("DELETE", path, what, writes=True)
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """Set an override, e.g. OUT_OF_SERVICE, which hides the status that the instance registered.
@@ -157,9 +155,8 @@ class Peer:
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance as the server holds it now, past its caches; None where it holds none."""
-        return self._read_instance(
-            _instance_path(application, instance_id), f"read {application} {instance_id}"
-        )
+        path = _instance_path(application, instance_id)
+        return self._read_instance(path, f"read {application} {instance_id}")
 
     def find_by_id(self, instance_id: str) -> Instance | None:
         """Read the instance with this id, in whatever application, past the server's caches.
@@ -371,9 +368,8 @@ class Peer:
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
     ) -> bool:
         """Send a request about one instance; return False where the server does not hold the instance."""
-        return (
-            self._request(method, path, what, params=params, may_be_missing=True, writes=writes) is not None
-        )
+        response = self._request(method, path, what, params=params, may_be_missing=True, writes=writes)
+        return response is not None
 
     def _request(
         self,

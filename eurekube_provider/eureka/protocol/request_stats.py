@@ -104,12 +104,9 @@ class RequestStats:
             self._requests[method, code] += 1
             self._open -= 1
             if code != NO_ANSWER_CODE:
-                now = time.monotonic()
-                if (
-                    self._silent_since is not None
-                    and now - self._silent_since >= windows.LONG_SILENCE_SECONDS
-                ):
-                    self._silences.append((self._silent_since, now))
+                now, since = time.monotonic(), self._silent_since
+                if since is not None and now - since >= windows.LONG_SILENCE_SECONDS:
+                    self._silences.append((since, now))
                 self._silent_since = now if self._open > 0 else None
         self.durations.observe(seconds)
 

@@ -286,10 +286,8 @@ class Transport:
             # All pooled connections may be taken by requests that are not answered.
             limits = self._connection.connect_timeout_seconds, self._connection.read_timeout_seconds
             connect, read = (min(timeout_seconds, limit) for limit in limits)
-            short_timeout = {
-                "timeout": urllib3.Timeout(connect=connect, read=read),
-                "pool_timeout": timeout_seconds,
-            }
+            timeout = urllib3.Timeout(connect=connect, read=read)
+            short_timeout = {"timeout": timeout, "pool_timeout": timeout_seconds}
         try:
             response = self._pool.urlopen(
                 method,
@@ -317,9 +315,8 @@ class Transport:
             raise ConnectionBroken(_root_cause(error)) from None
         except ValueError as error:  # of a header, which it would show
             raise TransportError(f"the request cannot be sent ({type(error).__name__})") from None
-        return EurekaResponse(
-            response.status, response.headers, response.data, self._connection.max_answer_bytes
-        )
+        most_bytes = self._connection.max_answer_bytes
+        return EurekaResponse(response.status, response.headers, response.data, most_bytes)
 
 
 def _authorization_header(connection: Connection) -> dict[str, str]:

@@ -295,9 +295,7 @@ class HeartbeatSender:
         newer: list[Instance] = []
         if self.peer is not None:
             pairs = zip(entries, found, strict=True)
-            renewed = (
-                entry.instance for entry, answer in pairs if answer.status_code in _RENEWED_STATUS_CODES
-            )
+            renewed = (one.instance for one, said in pairs if said.status_code in _RENEWED_STATUS_CODES)
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with state.lock:
             is_any_judged = any(answer.status_code in _JUDGED_STATUS_CODES for answer in found)
@@ -338,11 +336,7 @@ class HeartbeatSender:
             if not self._lost:
                 self._lost_at = now
             self._lost += missing
-            if (
-                self.peer is not None
-                and self.pending
-                and now - self._lost_at < windows.GATHER_MISSING_SECONDS
-            ):
+            if self.peer and self.pending and now - self._lost_at < windows.GATHER_MISSING_SECONDS:
                 return []
             lost, self._lost = self._lost, []
             if self.peer is None:
@@ -411,10 +405,8 @@ class HeartbeatSender:
         if entry.is_refused or self._state.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
-        if (
-            len(self._named) == MOST_REFUSALS_LOGGED
-            and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS
-        ):
+        is_full = len(self._named) == MOST_REFUSALS_LOGGED
+        if is_full and now - self._named[0] < windows.REFUSAL_LOG_WINDOW_SECONDS:
             return
         self._named.append(now)
         _log.warning(

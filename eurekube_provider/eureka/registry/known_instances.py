@@ -74,11 +74,8 @@ class RegistryWriteNotes(WriteNotes):
         to know of every write under way: nothing can bring the instance back there.
         """
         if not self._has_changed_owner(instance):
-            is_certain = (
-                is_confirmed_gone
-                and self.most_servers_at_one_url == 1
-                and self._reachability.knows_all_instances
-            )
+            is_alone = self.most_servers_at_one_url == 1
+            is_certain = is_confirmed_gone and is_alone and self._reachability.knows_all_instances
             self.table.store_removal_and_plan_checks(instance, is_certain=is_certain)
 
     def is_of_other_cluster_of_same_name(self, instance: Instance) -> bool:
@@ -106,10 +103,8 @@ class RegistryWriteNotes(WriteNotes):
         held = record.instance
         if held is None or held.owner != order.owner or self.is_of_other_cluster_of_same_name(held):
             return None
-        is_sure = self._reachability.knows_all_instances and rules.can_update_without_read(
-            record, self.table.clock()
-        )
-        return held if is_sure else None
+        is_sure = rules.can_update_without_read(record, self.table.clock())
+        return held if is_sure and self._reachability.knows_all_instances else None
 
     def _has_changed_owner(self, instance: Instance) -> bool:
         """Return whether another syncer of this operator has registered the instance meanwhile."""

@@ -52,11 +52,8 @@ class Reader:
         self._stacks, self._repair = stacks, repair
         self._resync_seconds = resync_seconds
         self._was_read = was_read
-        self._fetcher = RegistryFetcher(
-            peers,
-            departures_seen=peers.table.note_departures,
-            find_known=peers.table.get,
-        )
+        table = peers.table
+        self._fetcher = RegistryFetcher(peers, departures_seen=table.note_departures, find_known=table.get)
         self._reads_everywhere = False
         self._led_since = 0.0
         self._urls_to_list: set[str] = set()  # not listed yet since this replica came to lead
@@ -81,9 +78,8 @@ class Reader:
     def liveness(self) -> list[Liveness]:
         """Return the liveness of the reading thread."""
         age = time.monotonic() - self._went_round_at
-        return liveness_of_started_threads(
-            [self._thread], age, self._resync_seconds + windows.READING_STUCK_AFTER_SECONDS
-        )
+        longest = self._resync_seconds + windows.READING_STUCK_AFTER_SECONDS
+        return liveness_of_started_threads([self._thread], age, longest)
 
     def read_often_after_changes(self) -> None:
         """Read more often while the lists change, since a mirror follows all that is listed."""
@@ -197,9 +193,8 @@ class Reader:
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            answered = self._restarts.detect_restarts(
-                windows.SHORT_SERVER_GRACE_SECONDS if as_new_leader else None
-            )
+            grace_seconds = windows.SHORT_SERVER_GRACE_SECONDS if as_new_leader else None
+            answered = self._restarts.detect_restarts(grace_seconds)
             are_several = len(self._peers.peers) > 1
             if as_new_leader:
                 self._reads_everywhere = are_several
@@ -268,11 +263,8 @@ class Reader:
         A take-over is in doubt for half a minute, in which mirrors would otherwise learn of no removal. The
         very first list waits for no delta, which may be larger than the list.
         """
-        return (
-            self._is_followed
-            and self._reachability.has_been_read
-            and self._restarts.most_servers_at_one_url == 1
-        )
+        is_alone = self._restarts.most_servers_at_one_url == 1
+        return self._is_followed and self._reachability.has_been_read and is_alone
 
     def read_lists_of_missed_servers(self) -> None:
         """Read the lists of servers that did not answer when this replica began to lead, once they do.

@@ -270,7 +270,7 @@ class RegistryFetcher:
         if delta.version < cursor.delta.version or held.status_counts != delta.status_counts:
             self._pause_deltas(now)
             return False
-        self._report_departures(delta, delta.departed_keys)
+        self._report_departures(delta, delta.departed_keys, in_doubt=False)
         if held is not self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         if self._is_delta_too_large(delta):
@@ -289,14 +289,11 @@ class RegistryFetcher:
         """
         return delta.change_count > max(SMALL_DELTA_INSTANCES, len(self._held)) and not self._wants_proofs
 
-    def _report_departures(
-        self, delta: Delta, keys: Sequence[InstanceKey], *, in_doubt: bool = False
-    ) -> None:
+    def _report_departures(self, delta: Delta, keys: Sequence[InstanceKey], *, in_doubt: bool) -> None:
         """Report which keys left every server, and which this one, or in doubt one at its URL, evicted."""
         here_alone = delta.evicted_keys if in_doubt or len(self._peers.peers) > 1 else frozenset()
-        self.departures_seen(
-            [key for key in keys if key not in here_alone], [key for key in keys if key in here_alone]
-        )
+        left = [key for key in keys if key not in here_alone]
+        self.departures_seen(left, [key for key in keys if key in here_alone])
 
     def _pause_deltas(self, now: float) -> None:
         self._rests_until = now + windows.FULL_LIST_INTERVAL_SECONDS

@@ -99,9 +99,8 @@ class Renewals:
                     if entry.due > latest:  # it promises to renew sooner than before
                         self._schedule(entry, latest)
                 return
-            entry = self._state.entries[instance.key] = RenewedInstance(
-                instance, self._period_ticks(instance)
-            )
+            entry = RenewedInstance(instance, self._period_ticks(instance))
+            self._state.entries[instance.key] = entry
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
@@ -169,10 +168,8 @@ class Renewals:
         with self._state.lock:
             held = {key for key in keys if key in self._state.entries}
             if held:
-                tick = self._current_tick() + int(
-                    windows.WRITE_REPLICATION_SECONDS / windows.RENEWAL_TICK_SECONDS
-                )
-                self._soon.setdefault(tick, set()).update(held)
+                ticks = int(windows.WRITE_REPLICATION_SECONDS / windows.RENEWAL_TICK_SECONDS)
+                self._soon.setdefault(self._current_tick() + ticks, set()).update(held)
 
     def __contains__(self, key: InstanceKey) -> bool:
         with self._state.lock:
@@ -209,10 +206,8 @@ class Renewals:
         age = time.monotonic() - self._ticked_at
         renewed = self.counts.accepted_last_minute
         tickers = liveness_of_started_threads([ticker], age, windows.RENEWAL_TICK_STUCK_AFTER_SECONDS)
-        return [
-            replace(one, renewals_last_minute=renewed)
-            for one in (*tickers, *liveness_of_started_threads(senders))
-        ]
+        threads = (*tickers, *liveness_of_started_threads(senders))
+        return [replace(one, renewals_last_minute=renewed) for one in threads]
 
     @property
     def counts(self) -> RenewalCounts:
@@ -242,9 +237,8 @@ class Renewals:
                     for sender in self._choose_senders(in_batches=in_batches):
                         sender.enqueue(due)
                 self._add_thread_or_log_if_late()
-            self._stopped.wait(
-                windows.RENEWAL_TICK_SECONDS - boot_clock_seconds() % windows.RENEWAL_TICK_SECONDS
-            )
+            tick_seconds = windows.RENEWAL_TICK_SECONDS
+            self._stopped.wait(tick_seconds - boot_clock_seconds() % tick_seconds)
 
     def _take_due_keys(self, now: int) -> dict[InstanceKey, None]:
         """Take the due keys, after a sleep all of them, and spread them again; the lock must be held."""
@@ -313,10 +307,8 @@ class Renewals:
         """Return the senders to which due renewals are handed."""
         if not in_batches:
             return [self._plain_sender]
-        is_cut_off = any(
-            sender.failing_seconds() > windows.PLAIN_RENEWALS_AFTER_SECONDS for sender in self._senders
-        )
-        return [*self._senders, self._plain_sender] if is_cut_off else self._senders
+        is_away = any(one.failing_seconds() > windows.PLAIN_RENEWALS_AFTER_SECONDS for one in self._senders)
+        return [*self._senders, self._plain_sender] if is_away else self._senders
 
     def _period_ticks(self, instance: Instance) -> int:
         """Return the number of ticks between two renewals; renewing more often than promised is harmless."""

@@ -63,7 +63,7 @@ MOST_INSTANCES_CHECKED_LONGER = 1_000
 
 MOST_UNLISTED_ASKED_PER_WINDOW = 500
 """The most unlisted instances that each server is asked for within
-:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`, if all vanish at once, as with a server's memory.
+:data:`.windows.DEPARTURE_QUESTIONS_WINDOW_SECONDS`: of more, as with a server's memory, the rest waits.
 """
 
 MOST_READ_FOR_CLEARED_STATUS = 20
@@ -210,7 +210,7 @@ class Repair:
         return held
 
     def _remove_left_over(self, peer: Peer, check: PlannedCheck, found: Instance | None) -> bool:
-        """Remove a left-over instance at its holder, which alone tells the others; return whether it did.
+        """Remove a left-over instance at its holder, which alone tells the others; return whether it was.
 
         :param found: the instance as just read; None to read it again, since many take some time.
         """
@@ -234,10 +234,8 @@ class Repair:
         record, now = self._table.copy_record(found.key), self._table.clock()
         # A person is hardly as quick; later, servers may tell each other of ours again.
         is_ours = rules.looks_manual_soon_after_ours(record, found, now, windows.SENT_STATUS_ARRIVAL_SECONDS)
-        may_be_ours = rules.looks_manual_soon_after_ours(
-            record, found, now, windows.STATUS_MAY_RETURN_SECONDS
-        )
-        if is_ours or (may_be_ours and self._is_override_partial(found.key)):
+        looks_ours = rules.looks_manual_soon_after_ours(record, found, now, windows.STATUS_MAY_RETURN_SECONDS)
+        if is_ours or (looks_ours and self._is_override_partial(found.key)):
             found = rules.add_leaving_mark(found)
         if rules.judge_late_instance(self._table.copy_record(found.key), found) is InstanceVerdict.LATE_WRITE:
             self._notify_owner(found)
@@ -301,9 +299,8 @@ class Repair:
         lost = instances
         if peer is not None:
             removed = self._stack_keys_removed_at(peer, instances)
-            lost = self._copy_missing_and_return_lost(
-                [one for one in instances if one.key not in removed], peer
-            )
+            others = [one for one in instances if one.key not in removed]
+            lost = self._copy_missing_and_return_lost(others, peer)
             lost += [one for one in instances if one.key in removed]
         ours = [one for one in lost if not rules.is_owned_by_stack(one)]
         self._have_registered_again(ours, self._is_not_registered_again)
@@ -396,9 +393,8 @@ class Repair:
         """Note an instance that somebody else wrote, and notify its former owner."""
         known = self._table.get(stored.key)
         self._table.store_read_instance(stored)
-        if self._ownership.is_renewed_by_this_operator(stored) and (
-            known is None or known.owner == stored.owner
-        ):
+        is_ours = self._ownership.is_renewed_by_this_operator(stored)
+        if is_ours and (known is None or known.owner == stored.owner):
             self._renewals.add(stored, just_registered=True)
         else:
             self._renewals.remove(stored.key)
@@ -496,14 +492,10 @@ class Repair:
 
         :raises RegistryError: no server answers.
         """
-        vanished = list(dict.fromkeys(keys))
+        wanted = list(dict.fromkeys(keys))
         now = self._table.clock()
-        gone = {
-            key for key in vanished if rules.is_departure_proof(self._table.copy_record(key).left_at, now)
-        }
-        asked = [
-            key for key in vanished if key not in gone and not any(map(describe_unaddressable_name, key))
-        ]
+        gone = {key for key in wanted if rules.is_departure_proof(self._table.copy_record(key).left_at, now)}
+        asked = [key for key in wanted if key not in gone and not any(map(describe_unaddressable_name, key))]
         rest = self._table.choose_keys_to_ask_servers_about(asked, MOST_UNLISTED_ASKED_PER_WINDOW)
         refused = RefusalByKey()
         found = self._read_in_chunks(rest, refused)
@@ -544,9 +536,8 @@ class Repair:
 
         def have_warmed_up() -> bool:
             ages = (self._restarts.uptime_seconds(peer.url) or 0.0 for peer in self._peers.peers)
-            return self._restarts.most_servers_at_one_url == 1 and all(
-                age >= windows.SERVER_WARM_UP_SECONDS for age in ages
-            )
+            is_alone = self._restarts.most_servers_at_one_url == 1
+            return is_alone and all(age >= windows.SERVER_WARM_UP_SECONDS for age in ages)
 
         if not have_warmed_up():
             return False

@@ -113,7 +113,7 @@ class RenewedStackRegistrations:
                 return
 
     def _renew_existing(self, listed: Sequence[Instance]) -> None:
-        """Read the listed registrations, and renew the existing ones, whichever a server refuses to show."""
+        """Read the listed registrations and renew the existing ones; one that is refused stops no other."""
         refused: RefusalByKey = {}
         reads = self._read_everywhere([one.key for one in listed], refused)
         for one in listed:
@@ -188,9 +188,8 @@ class RenewedStackRegistrations:
                     extra=_log_fields(instance),
                 )
                 lacking = frozenset(url for url, held in servers.held_by_url.items() if held is None)
-                self._table.store_dropped_registration(
-                    newest((instance, servers.newest)) or instance, lacking
-                )
+                latest = newest((instance, servers.newest)) or instance
+                self._table.store_dropped_registration(latest, lacking)
         except RegistryError as error:
             _log.warning(
                 "failed to read or restore a stack's registration, retrying at its next renewal: callers "
@@ -225,21 +224,18 @@ class RenewedStackRegistrations:
 
         :param answered: the servers that, just before the reads, told for how long they have run.
         """
-        key, are_all = instance.key, not reads.failures
-        servers = self._restarts.complete_server_answers(reads.held_by_url(key), have_all_answered=are_all)
+        key, there, are_all = instance.key, reads.held_by_url(instance.key), not reads.failures
+        servers = self._restarts.complete_server_answers(there, have_all_answered=are_all)
         lately = {
             url
             for url, held in servers.held_by_url.items()
             if held is None and self._table.has_accepted_renewal_lately(url, instance)
         }
-        removed_from = (
-            lately & servers.urls_with_kept_memory if len(self._peers.peers) > 1 else frozenset[str]()
-        )
+        are_several = len(self._peers.peers) > 1
+        removed_from = lately & servers.urls_with_kept_memory if are_several else frozenset[str]()
         if removed_from:  # one that was restarted before the read says so now
             said = self._restarts.detect_restarts()
-            servers = self._restarts.complete_server_answers(
-                reads.held_by_url(key), have_all_answered=are_all
-            )
+            servers = self._restarts.complete_server_answers(there, have_all_answered=are_all)
             removed_from &= said & servers.urls_with_kept_memory
         is_restoring = key in self._restoring
         verdict = rules.judge_missing_stack_registration(
