@@ -18,8 +18,9 @@ from urllib.parse import quote
 import requests
 
 from eurekube_provider.core.model import Instance, InstanceKey, Status
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_text
-from eurekube_provider.eureka.protocol.delta import apply_delta, delta_from_text
+from eurekube_provider.eureka.protocol.delta import delta_from_text
 from lab.pod import PodLife
 
 _READ_INTERVAL_SECONDS = 0.5
@@ -145,9 +146,9 @@ def _fetch_view(
     answer = session.get(f"{url}/apps/delta", timeout=_TIMEOUT_SECONDS)
     answer.raise_for_status()
     delta = delta_from_text(answer.content)
-    followed = apply_delta(view, delta)
-    if followed is not None:
-        return followed, delta.version
+    followed = Listing(view).with_changes(delta.changes)
+    if followed.status_counts == delta.status_counts:
+        return followed.by_key, delta.version
     apps = session.get(f"{url}/apps", timeout=_TIMEOUT_SECONDS)
     apps.raise_for_status()
     return {one.key: one for one in instances_from_text(apps.content)}, delta.version

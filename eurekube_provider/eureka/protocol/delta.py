@@ -1,4 +1,4 @@
-"""Recent changes of a registry, as a server reports them, and their application to a list.
+"""Recent changes of a registry, as a server reports them.
 
 A server keeps each change for three minutes and reports it with the present instance: a delta repeats earlier
 changes, and applying one twice is the same as once. It also contains the number of instances of each status.
@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.model import Instance, InstanceKey
-from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_id_of,
@@ -132,15 +131,6 @@ class DeltaChange:
     instance: Instance
     is_registered: bool
     was_evicted: bool
-
-
-def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> Mapping[InstanceKey, Instance] | None:
-    """Return a list with the changes of a later delta; None where the delta's counts contradict the result.
-
-    Unchanged instances stay the same objects.
-    """
-    found = Listing(held).with_changes(delta.changes)
-    return found.by_key if found.status_counts == delta.status_counts else None
 
 
 def delta_from_text(text: bytes | str, held: Mapping[InstanceKey, Instance] = NO_INSTANCES) -> Delta:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from eurekube_provider.dev.eureka.virtual_clock import MODEL_START_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.protocol.codec import instances_from_text
-from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart, apply_delta, delta_from_text
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaPart, delta_from_text
 from eurekube_provider.eureka.protocol.instance_texts import TextPieces
 from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
@@ -97,6 +97,12 @@ def test_what_is_gone_is_not_remembered() -> None:
 def delta_of(counts: str, changes: dict[InstanceKey, Instance | None]) -> Delta:
     """Return a delta with these changes in one part."""
     return Delta(1, counts, (DeltaPart(changes),))
+
+
+def apply_delta(held: Mapping[InstanceKey, Instance], delta: Delta) -> Mapping[InstanceKey, Instance] | None:
+    """Return a list with the changes of a later delta; None where the delta contradicts the result."""
+    found = Listing(held).with_changes(delta.changes)
+    return found.by_key if found.status_counts == delta.status_counts else None
 
 
 def test_a_delta_is_applied_by_key() -> None:
