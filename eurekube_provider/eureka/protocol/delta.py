@@ -1,4 +1,4 @@
-"""Recent changes of a registry, as a server reports them, and their application to a list.
+"""Recent changes of a registry, as a server reports them.
 
 A server keeps each change for three minutes and reports it with the present instance: a delta repeats earlier
 changes, and applying one twice is the same as once. It also contains the number of instances of each status.

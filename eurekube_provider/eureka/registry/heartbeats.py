@@ -6,10 +6,12 @@ A slow server delays its own sender, and no other.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Protocol
@@ -175,10 +177,7 @@ class HeartbeatSender:
             try:
                 found = self._send_renewals(taken)
             except RegistryError as error:
-                if self._is_refusal_of_instance(taken, error):
-                    self._process_refusal(taken, error)
-                else:
-                    self._process_failure(taken, error)
+                self._process_failure(taken, error)
             except Exception as error:  # noqa: BLE001 - the sender must go on
                 _log.exception("failed to renew instances: unexpected error, retrying")
                 self._process_failure(taken, error)
@@ -227,29 +226,29 @@ class HeartbeatSender:
         if self.peer is not None:
             answers = self.peer.send_batch([batch.heartbeat_item(entry.instance) for entry in entries])
             pairs = zip(entries, answers, strict=True)
-            held = self._register_long_refused([one for one, it in pairs if _is_refusal(it.status_code)])
-        else:
-            (entry,) = entries
-            try:
-                return [batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)]
-            except RegistryError as error:
-                held = self._register_long_refused(entries) if _is_refusal(error.status_code) else {}
-                if not held:
-                    raise
-            answers = [batch.ItemResponse(500)]
-        gone = {key for key, one in held.items() if one is None}
-        return [
-            batch.ItemResponse(404) if entry.instance.key in gone else answer
-            for entry, answer in zip(entries, answers, strict=True)
-        ]
+            self._register_long_refused([one for one, answer in pairs if _is_refusal(answer.status_code)])
+            return answers
+        (entry,) = entries
+        try:
+            return [batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)]
+        except RegistryError as error:
+            is_refusal = _is_refusal(error.status_code)
+            if is_refusal:
+                self._register_long_refused(entries)
+            # A 500 may be a fault of the server until it has accepted another renewal, or a registration.
+            since = (entry.refused_since or {}).get(self, math.inf)
+            is_alone = isinstance(error, RegistryRejected) or (is_refusal and since <= self._accepted_at)
+            if error.status_code is None or not is_alone:
+                raise
+            with self._state.lock:
+                self._log_refusal_once(entry, str(error), error.url)
+            return [batch.ItemResponse(error.status_code)]
 
-    def _register_long_refused(self, refused: list[RenewedInstance]) -> dict[InstanceKey, Instance | None]:
+    def _register_long_refused(self, refused: list[RenewedInstance]) -> None:
         """Register those instances as they stand whose renewals have been refused for half of their Eureka
         leases: a registration begins a lease, too. Raises nothing.
 
         A stack's instance is left to lapse: its program may just have removed it.
-
-        :returns: the instances that were read, None where no server holds it; none if a request failed.
         """
         now, ours = boot_clock_seconds(), dict[InstanceKey, Instance]()
         with self._state.lock:
@@ -260,8 +259,8 @@ class HeartbeatSender:
                     entry.refused_since = {**(entry.refused_since or {}), self: now}
                     ours[entry.instance.key] = entry.instance
         if not ours or not self._peers.may_write():
-            return {}
-        try:
+            return
+        with suppress(RegistryError, LeadershipLost):
             held = read_instances(self.peer or self._peers, ours)
             again = [
                 one
@@ -273,21 +272,7 @@ class HeartbeatSender:
             else:
                 for one in again:
                     self._peers.ask_in_turn(methodcaller("register", one))
-        except (RegistryError, LeadershipLost):
-            return {}
-        self._accepted_at = boot_clock_seconds()
-        return held
-
-    def _is_refusal_of_instance(self, entries: list[RenewedInstance], error: RegistryError) -> bool:
-        """Return whether a server refused these instances alone. A 500 may be a fault of the server until it
-        has accepted another renewal since, or the registration of an instance that it does not renew.
-        """
-        if self.peer is not None or error.status_code is None:
-            return False
-        since = [(entry.refused_since or {}).get(self) for entry in entries]
-        return isinstance(error, RegistryRejected) or (
-            _is_refusal(error.status_code) and all(at and at <= self._accepted_at for at in since)
-        )
+            self._accepted_at = boot_clock_seconds()
 
     def _process_answers(self, entries: list[RenewedInstance], found: list[batch.ItemResponse]) -> None:
         state = self._state
@@ -298,10 +283,10 @@ class HeartbeatSender:
             renewed = (one.instance for one, said in pairs if said.status_code in _RENEWED_STATUS_CODES)
             self._peers.table.note_accepted_renewals(self.peer.url, renewed)
         with state.lock:
-            is_any_judged = any(answer.status_code in _JUDGED_STATUS_CODES for answer in found)
-            if is_any_judged:
+            judged = [answer for answer in found if answer.status_code in _JUDGED_STATUS_CODES]
+            if judged:
                 self._accepted_at = boot_clock_seconds()
-            was_away = self._note_answer_and_check_recovery(len(entries) if is_any_judged else 0)
+            was_away = self._note_answer_and_check_recovery(len(judged))
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -320,8 +305,10 @@ class HeartbeatSender:
                     entry.is_refused = False
                     if answer.instance is not None:
                         newer.append(answer.instance)  # a 409, which renews all the same
-            refused = sum(answer.status_code not in _RENEWED_STATUS_CODES for answer in found)
-            state.count_answers(accepted=len(entries) - refused, missed=refused)
+            codes = [answer.status_code for answer in found]
+            accepted, missed = sum(map(_RENEWED_STATUS_CODES.__contains__, codes)), codes.count(404)
+            state.count_answers(accepted=accepted, missed=missed)
+            state.failed += len(codes) - accepted - missed
             state.settled.notify_all()
         self._notify_listener(missing, newer, was_away=was_away)
 
@@ -371,8 +358,8 @@ class HeartbeatSender:
         """Note that the server answers, and let all threads go on; return whether this is the first answer
         since it began to fail. The state's lock must be held.
 
-        :param sent: the number of renewals that it answered. The failure lasts while it answers probes alone:
-            some answer small requests only, and their instances need plain renewals. 0 if it refused all.
+        :param sent: the number of renewals that it did not refuse. The failure lasts while it answers probes
+            alone: some answer small requests only, and their instances need plain renewals.
         """
         self._end_own_probe()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
@@ -383,17 +370,6 @@ class HeartbeatSender:
         if sent > 1 or (sent and (self.peer is None or not self.pending)):
             self._failing_since = 0.0
         return is_news
-
-    def _process_refusal(self, entries: list[RenewedInstance], error: RegistryError) -> None:
-        """Note that the server refused instances, whose renewals wait for their next turn."""
-        state = self._state
-        with state.lock:
-            self._note_answer_and_check_recovery(int(isinstance(error, RegistryRejected)))
-            for entry in entries:
-                entry.in_flight -= 1
-                self._log_refusal_once(entry, str(error), error.url)
-            state.failed += len(entries)
-            state.settled.notify_all()
 
     def _log_refusal_once(self, entry: RenewedInstance, error: str, url: str) -> None:
         """Log once that an instance is not renewed; the state's lock must be held.

@@ -565,17 +565,6 @@ def test_a_stacks_instance_is_left_to_lapse(start: Start) -> None:
     assert (peers.reads, peers.registered) == (0, [])
 
 
-def test_a_refused_instance_that_is_gone_is_missing(start: Start, listener: Listening) -> None:
-    """An instance whose renewals are refused, and that no server holds any more, is reported as missing."""
-    peers = FakePeers()
-    peers.error = fails_to_renew()
-    renewals = start(peers, interval_seconds=0.2)
-    renewals.add(instance(lease_seconds=1), just_registered=False)
-    wait_until(lambda: listener.lost, "the missing instance", WAIT_SECONDS)
-    assert instance().key not in renewals
-    assert not peers.registered
-
-
 def test_each_server_that_refuses_in_batches_is_sent_a_registration(start: Start) -> None:
     """An instance whose renewals one of two servers refuses in batches is registered there alone."""
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
