@@ -261,7 +261,7 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         if not self._plain_method:
             return super().getresponse()
         self.sock.settimeout(self.timeout)
-        with self.response_class(self.sock, method=self._plain_method) as answer:
+        with _BoundedResponse(self.sock, self.most_bytes, self._plain_method) as answer:
             answer.begin()
             body = answer.read()
         if answer.will_close:
