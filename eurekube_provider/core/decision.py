@@ -256,9 +256,8 @@ class SyncerSituation:
     @property
     def instances_not_desired_up(self) -> list[Instance]:
         """The instances that are not desired as UP: their removal may depend on whether their pods ended."""
-        down = {one.key for one in self.desired.instances if one.status is not Status.UP}
-        wanted = self.desired.keys
-        return [one for one in self.all_instances if one.key not in wanted or one.key in down]
+        up = {one.key for one in self.desired.instances if one.status is Status.UP}
+        return [one for one in self.all_instances if one.key not in up]
 
     @property
     def all_instances(self) -> list[Instance]:

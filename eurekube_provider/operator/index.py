@@ -124,11 +124,8 @@ class ServiceIndex:
 def _index_keys_of_service(service: Object) -> list[IndexKey]:
     namespace, name = key_of(service)
     labels = service["metadata"].get("labels") or {}
-    return [
-        ("app", namespace, app_name_of_service(service)),
-        ("service", namespace, name),
-        *(("label", namespace, key, value) for key, value in labels.items()),
-    ]
+    keys: list[IndexKey] = [("label", namespace, key, value) for key, value in labels.items()]
+    return [("app", namespace, app_name_of_service(service)), ("service", namespace, name), *keys]
 
 
 def _index_key_of_selector(selector: Selector) -> IndexKey:

@@ -122,6 +122,9 @@ class ClusterCache:
     :param enqueue_later: called with the key of a syncer to reconcile again, and the longest delay, seconds.
     :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     :param forget_status: called with the key of a syncer whose status is older than what its writer knows.
+    :ivar service: returns one Service; ``slices_of_service`` its EndpointSlices, without those of mirrors.
+    :ivar syncers_selecting: returns the syncers that select a Service.
+    :ivar parent_of: returns the namespace's syncer that a syncer is derived from; None for any other.
     :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
     """
 
@@ -145,11 +148,14 @@ class ClusterCache:
         self._is_overwritten = is_overwritten
         self._forget_status = forget_status
         self._index = ServiceIndex()
+        self.service, self.slices_of_service = self._index.service, self._index.slices_of
         self._selectors = SelectorIndex()  # by which each syncer is found
+        self.syncers_selecting = self._selectors.keys_selecting
         self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
         self._claims: Indexer[frozenset[str]] = Indexer(lambda names: [(name,) for name in names])
         self._of_namespaces: Indexer[str] = Indexer(lambda namespace: [(namespace,)])
         self._derived: Indexer[SyncerKey] = Indexer(lambda parent: [parent])
+        self.parent_of = self._derived.get
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
         self._vanished_at: dict[SyncerKey, float] = {}
@@ -322,10 +328,6 @@ class ClusterCache:
         """Return the syncers that are derived from a namespace's."""
         return list(self._derived.find(parent))
 
-    def parent_of(self, key: SyncerKey) -> SyncerKey | None:
-        """Return the namespace's syncer that a syncer is derived from; None for any other."""
-        return self._derived.get(key)
-
     def missing_derived_syncers(self, service: Object) -> Iterator[Object]:
         """Yield the derived syncers that a Service should have as a member of namespaces' syncers and that do
         not exist yet; none for a Service whose annotations are refused.
@@ -354,10 +356,6 @@ class ClusterCache:
     def knows_services_of(self, namespace: str) -> bool:
         """Return whether all Services of this namespace are known, so that an unknown one does not exist."""
         return self.services.find_unsynced(namespace) is None
-
-    def service(self, namespace: str, name: str) -> Object | None:
-        """Return one Service."""
-        return self._index.service(namespace, name)
 
     def service_names_and_apps(self, selector: Selector) -> frozenset[str]:
         """Return the names and the ``app`` labels, in lower case, of the Services that a selector matches."""
@@ -528,10 +526,6 @@ class ClusterCache:
         slices = self._index.slices_of(*key_of(service))
         return {pod_name_of_endpoint(endpoint) for one in slices for endpoint in one["endpoints"]}
 
-    def syncers_selecting(self, service: Object) -> set[SyncerKey]:
-        """Return the syncers that select a Service."""
-        return self._selectors.keys_selecting(service)
-
     def was_instance_seen_terminating(self, instance_id: str) -> bool:
         """Return whether an instance's endpoint was lately seen terminating, and has not come back since."""
         return self.was_pod_seen_terminating(*pod_and_namespace_of_id(instance_id))
@@ -553,10 +547,6 @@ class ClusterCache:
                 f" ({unreadable.failure or 'no answer yet'})"
             )
         return self._index.services_and_slices(selector)
-
-    def slices_of_service(self, namespace: str, service: str) -> list[Object]:
-        """Return the EndpointSlices of a Service, without those of mirrors, as far as they were read."""
-        return self._index.slices_of(namespace, service)
 
     def _find_unsynced_reflector(self, namespace: str) -> Reflector | None:
         return self.services.find_unsynced(namespace) or self.slices.find_unsynced(namespace)

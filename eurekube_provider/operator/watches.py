@@ -26,7 +26,6 @@ from eurekube_provider.core.objects import (
     is_managed_by_kubernetes,
     is_mirrored,
     is_terminating,
-    key_of,
     service_name_of_slice,
 )
 from eurekube_provider.core.text import MAX_METADATA_VALUE_LENGTH
@@ -59,8 +58,8 @@ def trim_custom_resource(item: Object, _before: Object | None = None) -> Object:
 
 
 def _named_metadata(item: Object, **more: Any) -> Object:
-    namespace, name = key_of(item)
-    return {"namespace": namespace, "name": name, **more}
+    metadata = item["metadata"]
+    return {"namespace": metadata.get("namespace", ""), "name": metadata["name"], **more}
 
 
 def trim_service(service: Object, _before: Object | None = None) -> Object:
@@ -125,7 +124,7 @@ class _EndpointFields:
     """
 
     def __init__(self, endpoint: Object) -> None:
-        zone, node, target = (endpoint.get(field) for field in ("zone", "nodeName", "targetRef"))
+        zone, node, target = endpoint.get("zone"), endpoint.get("nodeName"), endpoint.get("targetRef")
         self.addresses = tuple(endpoint["addresses"][:1])
         self.conditions = _shared_conditions(tuple((endpoint.get("conditions") or {}).items()))
         self.targetRef = _ReferenceFields(target).__dict__ if target else None

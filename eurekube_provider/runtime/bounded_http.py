@@ -229,28 +229,19 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         if former is not None:
             former.close()
 
-    def request(  # type: ignore[override]
-        self,
-        method: str,
-        url: str,
-        body: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        preload_content: bool = True,
-        decode_content: bool = True,
-        **options: Any,
-    ) -> None:
+    def request(self, method: str, url: str, **options: Any) -> None:  # type: ignore[override]
         """Send one request, and note how its answer is read: one that is read piece by piece has no bound."""
-        self._is_answer_bounded, self._is_answer_decoded = preload_content, decode_content
+        self._is_answer_bounded = options.get("preload_content", True)
+        self._is_answer_decoded = options.get("decode_content", True)
         if self.sock is not None and time.monotonic() - self._connected_at >= LONGEST_CONNECTION_SECONDS:
             self._connect_again()
         host = self.host if self.port == self.default_port else f"{self.host}:{self.port}"
-        is_direct = preload_content and self.proxy is None
-        plain = plain_request(method, url, host, headers or {}, body) if is_direct else b""
+        headers, body = options.get("headers") or {}, options.get("body")
+        is_direct = self._is_answer_bounded and self.proxy is None
+        plain = plain_request(method, url, host, headers, body) if is_direct else b""
         self._plain_method = method if plain else ""
         if not plain:
-            options |= {"preload_content": preload_content, "decode_content": decode_content}
-            super().request(method, url, body, headers, **options)
+            super().request(method, url, **options)
             return
         if self.sock is not None:
             self.sock.settimeout(self.timeout)
@@ -261,7 +252,7 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         if not self._plain_method:
             return super().getresponse()
         self.sock.settimeout(self.timeout)
-        with self.response_class(self.sock, method=self._plain_method) as answer:
+        with _BoundedResponse(self.sock, self.most_bytes, self._plain_method) as answer:
             answer.begin()
             body = answer.read()
         if answer.will_close:

@@ -69,8 +69,8 @@ def instance_to_json_text(
         f'{{{unknown}"instanceId":{quote_json(instance.instance_id)},"app":{quote_json(instance.application)},'
         f'"hostName":{quote_json(instance.host_name)},"ipAddr":{quote_json(instance.ip_address)},'
         f'"status":"{instance.status.value}","overriddenStatus":"{overridden.value}",'
-        f'"port":{{"$":{port.number},"@enabled":"{_json_boolean(port.enabled)}"}},'
-        f'"securePort":{{"$":{secure_port.number},"@enabled":"{_json_boolean(secure_port.enabled)}"}},'
+        f'"port":{{"$":{port.number},"@enabled":"{str(port.enabled).lower()}"}},'
+        f'"securePort":{{"$":{secure_port.number},"@enabled":"{str(secure_port.enabled).lower()}"}},'
         f'"vipAddress":{quote_json(instance.vip_address)},'
         f'"secureVipAddress":{quote_json(instance.secure_vip_address)},"countryId":1,{more}'
         f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
@@ -250,10 +250,6 @@ def iterate_items(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _json_boolean(value: bool) -> str:  # noqa: FBT001 - the only thing it is about
-    return "true" if value else "false"
-
-
 def _port_from_json(value: Any, default: Port, problems: list[str]) -> Port:
     if value is None:
         return default
@@ -306,7 +302,9 @@ def _metadata_from_json(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict):
         return EMPTY_MAPPING
     return _shared_metadata(
-        tuple((str(key), "" if item is None else str(item)) for key, item in value.items() if key != "@class")
+        tuple(
+            [(str(key), "" if item is None else str(item)) for key, item in value.items() if key != "@class"]
+        )
     )
 
 

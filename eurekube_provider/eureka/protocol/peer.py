@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -22,7 +22,7 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import FindInstance, Instance, Status
+from eurekube_provider.core.model import MAX_SHARED_VALUES, FindInstance, Instance, Status
 from eurekube_provider.core.text import describe_unaddressable_name
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
@@ -471,6 +471,7 @@ def _instance_path(application: str, instance_id: str) -> str:
     return f"/apps/{_quote_segment(application)}/{_quote_segment(instance_id)}"
 
 
+@lru_cache(maxsize=MAX_SHARED_VALUES)
 def _quote_segment(text: str) -> str:
     """Quote a name for a URL.
 

@@ -111,6 +111,7 @@ def test_only_an_endpoint_that_changed_is_kept_again(changed: Object) -> None:
             **fields,
         }
 
+    trim_slice(slice_of(*map(endpoint, range(50))))  # CPython shares keys after the first objects of a class
     before = trim_slice(slice_of(endpoint(1), endpoint(2)))
     for kept in before["endpoints"]:  # fields of one class take less than the same fields written as they are
         assert sys.getsizeof(kept) < sys.getsizeof(dict(kept))
