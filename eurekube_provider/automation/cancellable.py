@@ -21,8 +21,7 @@ from pulumi.automation import PulumiCommand
 from pulumi.automation._cmd import CommandResult
 from pulumi.automation.errors import create_command_error
 
-from eurekube_provider.automation.locks import ProcessRecords
-from eurekube_provider.automation.processes import kill_orphaned_session
+from eurekube_provider.automation.locks import ProcessRecords, kill_orphaned_session
 
 CANCEL_GRACE_SECONDS = 10.0
 """Seconds that a cancelled run may take to end in order, and the same again until it is killed."""

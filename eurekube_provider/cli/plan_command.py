@@ -14,8 +14,8 @@ from eurekube_provider.cli.inventory_options import (
 )
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, print_output
 from eurekube_provider.cli.terminal import print_error_line
-from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
 from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPlan, plan_syncers
+from eurekube_provider.comparison.managers import NamespacedSyncerName
 from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.syncer import connection_name
 from eurekube_provider.core.wording import format_count

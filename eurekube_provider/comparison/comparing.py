@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from eurekube_provider.comparison.cluster_names import NamespacedSyncerName
 from eurekube_provider.comparison.discrepancy import Difference, differences_in_plan, group_by_cause
-from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
+from eurekube_provider.comparison.managers import Manager, ManagerKind, NamespacedSyncerName, manager_of
 from eurekube_provider.comparison.reported_state import (
     NEVER_RECONCILED_STATE,
     SyncState,

@@ -1,4 +1,5 @@
-"""Managers of instances in Eureka, read from the owner in an instance's metadata.
+"""Managers of instances in Eureka, read from the owner in an instance's metadata, and the names that the
+operators of one cluster, each serving its own syncers, give to it: instances carry its UID, and the name.
 
 Another kind of owner is a member of :class:`ManagerKind`, a branch of :func:`manager_of` and one of
 :func:`~eurekube_provider.comparison.explaining.predict_effects`.
@@ -6,10 +7,11 @@ Another kind of owner is a member of :class:`ManagerKind`, a branch of :func:`ma
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.comparison.ranked import RankedEnum
-from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 
 
@@ -62,3 +64,35 @@ def manager_of(instance: Instance, cluster: str | None) -> Manager:
     if isinstance(owner, StackOwner):
         return Manager(ManagerKind.STACK, f"{owner.organization}/{owner.project}/{owner.stack}")
     return Manager(ManagerKind.OTHER, instance.owner) if instance.owner else Manager(ManagerKind.ITSELF)
+
+
+NamespacedSyncerName = tuple[str, str]
+
+
+def find_cluster_name(
+    uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()
+) -> str | None:
+    """Return the name that an operator gives to the cluster of a UID; None where no instance has the UID, or
+    none of a syncer of these namespaces, empty for all.
+    """
+    owners = (owner for one in instances if (owner := owner_in_cluster(one, uid)))
+    return next((one.cluster for one in owners if not namespaces or one.namespace in namespaces), None)
+
+
+def cluster_names_by_syncer(
+    cluster: Cluster, instances: Iterable[Instance]
+) -> dict[NamespacedSyncerName, str]:
+    """Return the cluster's other name by syncer, where no instance of the syncer has the name that counts."""
+    found: dict[NamespacedSyncerName, str] = {}
+    for one in instances:
+        if owner := owner_in_cluster(one, cluster.uid):
+            key = (owner.namespace, owner.syncer)
+            found[key] = cluster.name if owner.cluster == cluster.name else found.get(key, owner.cluster)
+    return {key: name for key, name in found.items() if name != cluster.name}
+
+
+def owner_in_cluster(instance: Instance, uid: str) -> ClusterOwner | None:
+    """Return the owner of an instance that has the cluster's UID; None where the UID is not known."""
+    owner = parse_owner(instance.owner)
+    is_of_cluster = uid and instance.metadata.get(CLUSTER_UID_KEY) == uid
+    return owner if is_of_cluster and isinstance(owner, ClusterOwner) else None

@@ -124,16 +124,6 @@ WARNING_FAULTS = frozenset(
 """The faults that are warnings; all others are errors."""
 
 
-class PatchKind(StrEnum):
-    """The types of patches, as ``kubectl patch --type`` has them."""
-
-    STRATEGIC = "strategic"
-    """Lists are merged by their entries' names: for Kubernetes' own objects."""
-
-    MERGE = "merge"
-    """A JSON merge patch, in which null removes: for custom resources."""
-
-
 @dataclass(frozen=True, slots=True)
 class Patch:
     """A change of one object, whose kind has kubectl's name, e.g. ``deployment``."""
@@ -141,14 +131,18 @@ class Patch:
     resource: str
     namespace: str
     name: str
-    kind: PatchKind
     body: PatchBody
+
+    @property
+    def type(self) -> str:
+        """The value of ``kubectl patch --type``: a custom resource, with a group, knows no strategic one."""
+        return "merge" if "." in self.resource else "strategic"
 
     @property
     def command(self) -> str:
         """Return the shell command that applies the patch."""
         words = ["kubectl", "patch", self.resource, self.name, "--namespace", self.namespace]
-        words += ["--type", str(self.kind), "--patch", json.dumps(self.body)]
+        words += ["--type", self.type, "--patch", json.dumps(self.body)]
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +150,7 @@ class Patch:
             "resource": self.resource,
             "namespace": self.namespace,
             "name": self.name,
-            "type": str(self.kind),
+            "type": self.type,
             "patch": self.body,
         }
 
@@ -195,8 +189,7 @@ def merge_patches(findings: Iterable[Finding]) -> list[Patch]:
             continue
         key = (patch.resource, patch.namespace, patch.name)
         before = patches.get(key)
-        body = patch.body if before is None else _merge_bodies(before.body, patch.body)
-        patches[key] = Patch(*key, patch.kind, body)
+        patches[key] = Patch(*key, _merge_bodies(before.body, patch.body)) if before else patch
     return list(patches.values())
 
 

@@ -11,9 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Self, cast
 
-from eurekube_provider.comparison.cluster_names import cluster_names_by_syncer, find_cluster_name
 from eurekube_provider.comparison.comparing import KubernetesInventory
-from eurekube_provider.comparison.managers import Manager, manager_of
+from eurekube_provider.comparison.managers import (
+    Manager,
+    cluster_names_by_syncer,
+    find_cluster_name,
+    manager_of,
+)
 from eurekube_provider.comparison.mirror_explaining import MirrorInventory
 from eurekube_provider.comparison.operators import OperatorsSnapshot
 from eurekube_provider.core.address_policy import collect_cluster_addresses

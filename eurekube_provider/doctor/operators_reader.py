@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
-from eurekube_provider.comparison.cluster_names import owner_in_cluster
+from eurekube_provider.comparison.managers import owner_in_cluster
 from eurekube_provider.comparison.operators import (
     CLOCK_TOLERANCE_SECONDS,
     OperatorsSnapshot,

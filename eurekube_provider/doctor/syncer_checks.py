@@ -14,7 +14,7 @@ from eurekube_provider.core.remedies import SYNCER_REMEDIES
 from eurekube_provider.core.service_choice import ServiceChoice
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.core.wording import format_count, format_list
-from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding, Patch, PatchKind
+from eurekube_provider.doctor.finding import FALLBACK_REMEDY, Fault, Finding, Patch
 from eurekube_provider.doctor.workload_checks import SelectedService, is_probed_by_http
 
 _CONDITIONS_WITHOUT_FINDING = frozenset(
@@ -44,7 +44,7 @@ def describe_syncer(syncer: Syncer) -> str:
 
 def syncer_spec_patch(syncer: Syncer, **spec: Any) -> Patch:
     """Return a patch of a syncer's ``spec``; None removes a field."""
-    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, PatchKind.MERGE, {"spec": spec})
+    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, {"spec": spec})
 
 
 def lease_findings(syncer: Syncer) -> Iterator[Finding]:

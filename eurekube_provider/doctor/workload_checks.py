@@ -19,7 +19,7 @@ from eurekube_provider.core.prestop import (
 )
 from eurekube_provider.core.shortfall import Shortfall, find_shortfalls
 from eurekube_provider.core.syncer import READINESS_GATE
-from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
+from eurekube_provider.doctor.finding import Fault, Finding, Patch
 
 GATE_UNNOTICED_SECONDS = 60.0
 """Seconds within which an operator explains why a pod waits, even after a take-over."""
@@ -98,7 +98,7 @@ class Workload:
             return None
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
         name = str(self.kubernetes_object["metadata"]["name"])
-        return Patch(self.kind.lower(), self.namespace, name, PatchKind.STRATEGIC, {"spec": body})
+        return Patch(self.kind.lower(), self.namespace, name, {"spec": body})
 
 
 @dataclass(frozen=True, slots=True)

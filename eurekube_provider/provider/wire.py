@@ -61,15 +61,14 @@ class ReceivedProperties:
 
     def shows_any_of(self, paths: Iterable[PropertyPath]) -> bool:
         """Return whether the value at one of the paths is there, and is no secret."""
-        return any(self._shows(path) for path in paths)
-
-    def _shows(self, path: PropertyPath) -> bool:
-        if any(path[:depth] in self.secrets for depth in range(1, len(path) + 1)):
-            return False
-        inside: Any = self.properties
-        for name in path:
-            inside = inside.get(name) if isinstance(inside, Mapping) else None
-        return inside is not None
+        for path in paths:
+            inside: Any = self.properties
+            for name in path:
+                inside = inside.get(name) if isinstance(inside, Mapping) else None
+            is_secret = any(path[:depth] in self.secrets for depth in range(1, len(path) + 1))
+            if inside is not None and not is_secret:
+                return True
+        return False
 
 
 def decode_properties(message: Any) -> ReceivedProperties:

@@ -207,8 +207,8 @@ def connection_of_state(setting: SettingLookup, service_urls: Iterable[str], nam
         return known
     if _has_url(setting, name):
         secrets = ("user", "password", "token", "secret_file", "client_certificate", "client_key")
-        none: dict[str, Any] = dict.fromkeys(secrets)
-        return replace(configured_connection(setting, name=name), service_urls=urls, **none)
+        no_secrets: dict[str, Any] = dict.fromkeys(secrets)
+        return replace(configured_connection(setting, name=name), service_urls=urls, **no_secrets)
     if name == DEFAULT_CONNECTION_NAME or name in _named_connections(setting):
         return configured_connection(setting, service_url=",".join(urls), name=name)
     return Connection.parse(urls)

@@ -82,8 +82,7 @@ from eurekube_provider.registrations.property_check import (
     check,
     same_address_failure,
 )
-from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
-from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE, SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.servers import (
     SHARED_PEERS,
     abandoned_message,

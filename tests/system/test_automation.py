@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.automation import Outcome, Target, preview, up
-from eurekube_provider.automation.locks import ProcessRecords
-from eurekube_provider.automation.processes import is_running
+from eurekube_provider.automation.locks import ProcessRecords, is_running
 from lab.workloads import wait_for
 from tests.system.stacks import needs_pulumi, own_pulumi, python_project
 

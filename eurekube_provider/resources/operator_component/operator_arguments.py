@@ -65,6 +65,7 @@ _REASON_BY_RESERVED_VARIABLE = {
 
 _NAME_PAIR_PATTERN = re.compile(r"[-A-Za-z0-9._*?!\[\]]+=[-A-Za-z0-9._*?!\[\]]+")
 _NAME_PAIR_ARGUMENTS = ("reserve", "publish", "cross_namespace")
+_FLAG_ARGUMENTS = ("create_namespace", "keep_crds", "force_destroy", "mirrors", "strict_names", "user_roles")
 _EXAMPLE_BY_LIST_ARGUMENT = {
     "eureka_urls": "['http://eureka:8761/eureka']",
     "watch_namespaces": "['shop']",
@@ -277,8 +278,7 @@ class EurekubeOperatorArgs(PodArgs):
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _has_tag_or_digest(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
-        namespace_flags, rights_flags = ("create_namespace", "keep_crds"), ("strict_names", "user_roles")
-        for name in (*namespace_flags, "force_destroy", "mirrors", *rights_flags):
+        for name in _FLAG_ARGUMENTS:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be true or false")
         self._check_networks()

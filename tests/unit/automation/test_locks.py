@@ -18,10 +18,10 @@ from eurekube_provider.automation.locks import (
     LockHolder,
     ProcessRecords,
     StackBusy,
+    is_running,
     parse_holders,
     remove_lock,
 )
-from eurekube_provider.automation.processes import is_running
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stack_identity import stack_identity
 from lab.workloads import wait_for

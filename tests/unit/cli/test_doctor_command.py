@@ -17,12 +17,12 @@ from eurekube_provider.cli.doctor_command import (
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.drain_time import QUICK_CACHES_DRAIN, Drain
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
+from eurekube_provider.doctor.finding import Fault, Finding, Patch
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 
 EUREKA = EurekaSnapshot("default", server_count=2)
 WORLD = Snapshot(Cluster("lab", "uid-1"), mirrors=({},), eurekas={"default": EUREKA})
-PATCH = Patch("deployment", "shop", "rating", PatchKind.STRATEGIC, {"spec": {"minReadySeconds": 120}})
+PATCH = Patch("deployment", "shop", "rating", {"spec": {"minReadySeconds": 120}})
 MENDABLE = Finding(Fault.MIN_READY_TOO_SHORT, "Deployment shop/rating", "too fast", "slow down", PATCH)
 OTHER = Finding(Fault.PEERS_DISAGREE, "Eureka default", "they differ", "let them talk")
 MILD = Finding(Fault.SERVER_TROUBLE, "Eureka server http://e", "it is slow", "see why")

@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import PreStopHook
 from eurekube_provider.core.syncer import READINESS_GATE
-from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, merge_patches
+from eurekube_provider.doctor.finding import Fault, Finding, Patch, merge_patches
 from eurekube_provider.doctor.workload_checks import (
     Workload,
     WorkloadIndex,
@@ -307,9 +307,9 @@ def test_one_patch_for_each_object() -> None:
 
 def test_a_command_for_a_shell() -> None:
     """A patch's kubectl command is quoted for a shell."""
-    patch = Patch("deployment", "shop", "it", PatchKind.MERGE, {"spec": {"x": "it's $HOME"}})
+    patch = Patch("eurekasyncers.eurekube.io", "shop", "it", {"spec": {"x": "it's $HOME"}})
     assert shlex.split(patch.command) == [
-        *("kubectl", "patch", "deployment", "it", "--namespace", "shop"),
+        *("kubectl", "patch", "eurekasyncers.eurekube.io", "it", "--namespace", "shop"),
         *("--type", "merge", "--patch", '{"spec": {"x": "it\'s $HOME"}}'),
     ]
 

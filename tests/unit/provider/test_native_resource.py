@@ -30,7 +30,7 @@ from eurekube_provider.registrations.defaults import (
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.names import rename_properties, to_camel_case, to_snake_case
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
+from eurekube_provider.registrations.registry_lists import SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.resources.application import ApplicationProvider

@@ -26,7 +26,7 @@ from eurekube_provider.provider.wire import decode_properties, encode_properties
 from eurekube_provider.registrations import registry_lists, resource
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
-from eurekube_provider.registrations.renewer_check import SHARED_RENEWER_CHECK
+from eurekube_provider.registrations.registry_lists import SHARED_RENEWER_CHECK
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from eurekube_provider.registrations.values import UNKNOWN

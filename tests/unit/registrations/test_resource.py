@@ -13,7 +13,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import resource as module
-from eurekube_provider.registrations.renewer_check import RenewerCheck
+from eurekube_provider.registrations.registry_lists import RenewerCheck
 from eurekube_provider.registrations.resource import INSTANCE_REGISTRATION_KIND, RegistrationResource
 from eurekube_provider.registrations.servers import SHARED_PEERS
 from tests.explore.world import World, owned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eurekube_provider.comparison.cluster_names import cluster_names_by_syncer, find_cluster_name
+from eurekube_provider.comparison.managers import cluster_names_by_syncer, find_cluster_name
 from eurekube_provider.core.identity import Cluster
 from tests.unit.comparison.samples import CLUSTER, instance
 
