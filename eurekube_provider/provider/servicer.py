@@ -79,6 +79,7 @@ from eurekube_provider.registrations.importing import (
 from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 from eurekube_provider.registrations.resource import (
     APPLICATION_REGISTRATION_KIND,
     FoundResource,
@@ -469,9 +470,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         place = request.id.strip().partition("/")[::2]
         owner = self._resource(request).owner(UrnParts.parse(request.urn), *place)
         find = import_application if kind is APPLICATION_REGISTRATION_KIND else import_instance
-        urls = ",".join(connection.service_urls)
-        found = find(request.id, owner, urls, SHARED_PEERS.get(connection))
+        urls, peers = ",".join(connection.service_urls), SHARED_PEERS.get(connection)
+        found = find(request.id, owner, urls, peers)
         if found is None:
+            if kind is APPLICATION_REGISTRATION_KIND:  # the engine would say that it does not exist
+                listed = SHARED_REGISTRY_LIST_CACHE.instances_of_application(place[0].upper(), peers)
+                if owners := {one.owner for one in listed if one.owner}:
+                    self._warn(request, f"{request.id} belongs to {min(owners)}, and was left as it is")
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
         inputs = kind.inputs(found.properties)

@@ -598,6 +598,25 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
     }
 
 
+def test_an_application_of_others_alone_is_not_said_to_be_missing(
+    stub: Any, engine: Engine, eureka: FakeEureka
+) -> None:
+    """Where all instances belong to others, the import finds none, and a warning says whose they are: the
+    engine says that the application does not exist.
+    """
+    named = {
+        "urn": "urn:pulumi:dev::shop::eurekube:index:Application::old",
+        "type": "eurekube:index:Application",
+    }
+    eureka.register(
+        Instance("OLD", "a", "a", "192.0.2.1", Port(80), metadata={"eurekube.owner": "cluster/a/b/c"})
+    )
+    assert stub.Read(proto.ReadRequest(id="old", **named)).id == ""
+    assert [each.message for each in engine.shown] == ["old belongs to cluster/a/b/c, and was left as it is"]
+    assert stub.Read(proto.ReadRequest(id="none", **named)).id == ""
+    assert len(engine.shown) == 1
+
+
 def test_an_imported_application_has_one_renewer(stub: Any, eureka: FakeEureka) -> None:
     """Beside a stack's own instances those that renew themselves are left out of the program, and stay."""
     kind = "eurekube:index:Application"
