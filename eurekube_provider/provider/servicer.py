@@ -23,8 +23,8 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Own
 from eurekube_provider.core.identity import (
     DYNAMIC_OPERATOR_GUARD_TYPE,
     NATIVE_OPERATOR_GUARD_TYPE,
-    ClusterOwner,
-    parse_owner,
+    cluster_name_of_owner,
+    owner_in_words,
 )
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
@@ -222,7 +222,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             # A problem of a property would only be a warning to an import, and go into the state.
             raise OwnershipConflict(
                 f"{theirs} and was left as it is: a stack would keep it after its pod ended. Import it once "
-                "its EurekaSyncer is deleted or selects it no more; get reads it"
+                "that syncer is deleted or selects it no more; get reads it"
             )
         checked, secrets = resource.check(UrnParts.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
@@ -296,9 +296,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
             found = self._import(request)
-            if found and isinstance(parse_owner(found.properties["owner"]), ClusterOwner):
-                theirs = f"{found.id} belongs to {found.properties['owner']}"
-                self._syncers_instance_by_urn[request.urn] = theirs
+            if found and cluster_name_of_owner(owner := found.properties["owner"]):
+                self._syncers_instance_by_urn[request.urn] = f"{found.id} belongs to {owner_in_words(owner)}"
             secrets: frozenset[PropertyPath] = frozenset()
             asks_for_refresh = False  # a program that only gets it reads it anyway
         else:
@@ -476,7 +475,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             if kind is APPLICATION_REGISTRATION_KIND:  # the engine would say that it does not exist
                 listed = SHARED_REGISTRY_LIST_CACHE.instances_of_application(place[0].upper(), peers)
                 if owners := {one.owner for one in listed if one.owner}:
-                    self._warn(request, f"{request.id} belongs to {min(owners)}, and was left as it is")
+                    theirs = f"{request.id} belongs to {owner_in_words(min(owners))}, and was left as it is"
+                    self._warn(request, theirs)
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
         inputs = kind.inputs(found.properties)
