@@ -606,10 +606,8 @@ def test_an_application_of_others_alone_is_not_said_to_be_missing(
     """Where all instances belong to others, the import finds none, and a warning says whose they are: the
     engine says that the application does not exist.
     """
-    named = {
-        "urn": "urn:pulumi:dev::shop::eurekube:index:Application::old",
-        "type": "eurekube:index:Application",
-    }
+    kind = "eurekube:index:Application"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
     eureka.register(
         Instance("OLD", "a", "a", "192.0.2.1", Port(80), metadata={"eurekube.owner": "cluster/a/b/c"})
     )
