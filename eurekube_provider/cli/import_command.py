@@ -18,7 +18,7 @@ import yaml
 
 from eurekube_provider.cli.terminal import print_error_line, print_text
 from eurekube_provider.core.errors import ConfigurationError, RegistryRejected
-from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
+from eurekube_provider.core.identity import StackOwner, owner_in_words
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.wording import format_list
 from eurekube_provider.eureka.overrides import read_listed_instances
@@ -79,8 +79,7 @@ def run(options: argparse.Namespace) -> None:
     :raises RegistryError: Eureka cannot be asked, or has no instance that can be imported.
     """
     if options.provider == "dynamic" and options.language != "python":
-        reason = f"--language {options.language}: the dynamic provider has Python only"
-        raise argparse.ArgumentError(None, reason)
+        raise argparse.ArgumentError(None, "--language: the dynamic provider has Python only")
     if options.provider == "dynamic" and options.file:
         reason = "--file: pulumi import knows no dynamic resources; `pulumi up` adopts them"
         raise argparse.ArgumentError(None, reason)
@@ -167,7 +166,7 @@ def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
     others = [one for one in there if one.owner]
     for one in others[:_MAX_LISTED_INSTANCES]:
         print_error_line(
-            f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_describe_owner(one)}"
+            f"eurekube import: left out {'/'.join(one.key)}, which belongs to {owner_in_words(one.owner)}"
         )
     if len(others) > _MAX_LISTED_INSTANCES:
         print_error_line(
@@ -185,21 +184,12 @@ def _read_unowned_instances(peers: Peers, application: str) -> list[Instance]:
     if not free and not others:
         raise RegistryRejected(f"nothing of {application!r} can be imported: see what was left out")
     if not free:
-        owners = sorted({_describe_owner(one) for one in others})
+        owners = sorted({owner_in_words(one.owner) for one in others})
         raise RegistryRejected(
             f"nothing of {application!r} can be imported: all of it belongs to "
             f"{format_list(owners, _MAX_LISTED_INSTANCES)}"
         )
     return free
-
-
-def _describe_owner(instance: Instance) -> str:
-    owner = parse_owner(instance.owner)
-    if isinstance(owner, ClusterOwner):
-        return f"the EurekaSyncer {owner.namespace}/{owner.syncer} of the cluster {owner.cluster}"
-    if isinstance(owner, StackOwner):
-        return f"the Pulumi stack {owner.organization}/{owner.project}/{owner.stack} ({owner.name})"
-    return str(instance.owner)
 
 
 INDENT = "    "

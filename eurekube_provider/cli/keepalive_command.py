@@ -62,9 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Renew registrations until SIGTERM or SIGINT; raise ConfigurationError for an unusable setting."""
     if (options.remove or options.cluster_name) and not options.zookeeper:
-        raise argparse.ArgumentError(
-            None, "--remove and --cluster-name are for --zookeeper: Eureka forgets by itself"
-        )
+        raise argparse.ArgumentError(None, "--remove and --cluster-name are for --zookeeper alone")
     if options.remove and not options.cluster_name:
         raise argparse.ArgumentError(None, "--remove needs --cluster-name: list first, without --remove")
     settings = load_settings({**vars(options), "log_format": options.log_format or "text"})

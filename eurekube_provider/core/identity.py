@@ -131,6 +131,14 @@ def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
     return None
 
 
+def owner_in_words(text: str | None) -> str:
+    """Return an owner in words, a stack without its resource; the text itself where it is of another form."""
+    owner = parse_owner(text)
+    if isinstance(owner, ClusterOwner):
+        return f"the syncer {owner.namespace}/{owner.syncer} of cluster {owner.cluster}"
+    return f"the stack {owner.organization}/{owner.project}/{owner.stack}" if owner else text or ""
+
+
 def cluster_name_of_owner(owner: str | None) -> str | None:
     """Return the name of the cluster whose syncer ``owner`` is; None for any other owner."""
     parsed = parse_owner(owner)

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.condition_types import Reason, SyncerCondition
-from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, parse_owner
+from eurekube_provider.core.identity import Cluster, ClusterOwner, owner_in_words, parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import key_of
 from eurekube_provider.core.problem import Problem
@@ -206,7 +206,7 @@ class Permissions:
             if isinstance(parsed, ClusterOwner) and parsed.namespace == syncer.namespace:
                 continue
             if owner:
-                found.add(printable(_describe_owner(parsed) or owner))
+                found.add(printable(owner_in_words(owner)))
                 continue
             named = [one for one in unowned if name in one.names]
             up = [one for one in named if one.status is Status.UP and one.instance_id not in own_instance_ids]
@@ -218,10 +218,3 @@ class Permissions:
                 found.add("what registered itself as another application")
         verb = "has" if len(found) == 1 else "have"
         return f"{format_list(sorted(found), _MOST_NAMED_OWNERS)} {verb} instances" if found else ""
-
-
-def _describe_owner(owner: ClusterOwner | StackOwner | None) -> str:
-    """Return an owner in words, a stack without its resource; empty for an owner of unknown form."""
-    if isinstance(owner, ClusterOwner):
-        return f"the syncer {owner.namespace}/{owner.syncer} of cluster {owner.cluster}"
-    return f"the stack {owner.organization}/{owner.project}/{owner.stack}" if owner else ""

@@ -23,8 +23,8 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Own
 from eurekube_provider.core.identity import (
     DYNAMIC_OPERATOR_GUARD_TYPE,
     NATIVE_OPERATOR_GUARD_TYPE,
-    ClusterOwner,
-    parse_owner,
+    cluster_name_of_owner,
+    owner_in_words,
 )
 from eurekube_provider.core.plan import describe_owner
 from eurekube_provider.core.quoting import printable
@@ -77,6 +77,7 @@ from eurekube_provider.registrations.importing import (
 from eurekube_provider.registrations.names import path_in_camel_case, to_camel_case, with_camel_case_names
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
+from eurekube_provider.registrations.registry_lists import SHARED_REGISTRY_LIST_CACHE
 from eurekube_provider.registrations.resource import (
     APPLICATION_REGISTRATION_KIND,
     FoundResource,
@@ -215,7 +216,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             # A problem of a property would only be a warning to an import, and go into the state.
             raise OwnershipConflict(
                 f"{theirs} and was left as it is: a stack would keep it after its pod ended. Import it once "
-                "its EurekaSyncer is deleted or selects it no more; get reads it"
+                "that syncer is deleted or selects it no more; get reads it"
             )
         checked, secrets = resource.check(UrnParts.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
@@ -287,9 +288,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
             found = self._import(request)
-            if found and isinstance(parse_owner(found.properties["owner"]), ClusterOwner):
-                theirs = f"{found.id} belongs to {found.properties['owner']}"
-                self._syncers_instance_by_urn[request.urn] = theirs
+            if found and cluster_name_of_owner(owner := found.properties["owner"]):
+                self._syncers_instance_by_urn[request.urn] = f"{found.id} belongs to {owner_in_words(owner)}"
             secrets: frozenset[PropertyPath] = frozenset()
             asks_for_refresh = False  # a program that only gets it reads it anyway
         else:
@@ -460,9 +460,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         place = request.id.strip().partition("/")[::2]
         owner = self._resource(request).owner(UrnParts.parse(request.urn), *place)
         find = import_application if kind is APPLICATION_REGISTRATION_KIND else import_instance
-        urls = ",".join(connection.service_urls)
-        found = find(request.id, owner, urls, SHARED_PEERS.get(connection))
+        urls, peers = ",".join(connection.service_urls), SHARED_PEERS.get(connection)
+        found = find(request.id, owner, urls, peers)
         if found is None:
+            if kind is APPLICATION_REGISTRATION_KIND:  # the engine would say that it does not exist
+                listed = SHARED_REGISTRY_LIST_CACHE.instances_of_application(place[0].upper(), peers)
+                if owners := {one.owner for one in listed if one.owner}:
+                    theirs = f"{request.id} belongs to {owner_in_words(min(owners))}, and was left as it is"
+                    self._warn(request, theirs)
             return None
         # The inputs as a refresh writes them, so that the next refresh finds nothing new.
         inputs = kind.inputs(found.properties)

@@ -11,11 +11,6 @@ from eurekube_provider.registrations.properties import PROPERTIES, Properties
 
 _CLASS_BY_FIELD_NAME = {"port": Port, "secure_port": Port, "lease": EurekaLease}
 _PROPERTIES_OF_INSTANCE = tuple(each for each in PROPERTIES if each.instance_path)
-_METADATA_KEYS_WITH_PROPERTY = frozenset(
-    each.instance_path[1]
-    for each in _PROPERTIES_OF_INSTANCE
-    if each.instance_path[0] == "metadata" and len(each.instance_path) > 1
-)
 
 
 def properties_to_instance(
@@ -59,7 +54,7 @@ def instance_to_properties(actual: Instance) -> Properties:
             value = {
                 key: item
                 for key, item in sorted(value.items())
-                if key not in _METADATA_KEYS_WITH_PROPERTY and not key.startswith(RESERVED_METADATA_PREFIX)
+                if key != "zone" and not key.startswith(RESERVED_METADATA_PREFIX)
             }
         found[each.name] = (value or None) if each.may_be_absent else "" if value is None else value
     if actual.owner is None:

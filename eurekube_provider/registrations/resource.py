@@ -338,7 +338,9 @@ class RegistrationResource:
             SHARED_REMOVAL_CHECKS.check_and_remove_again()
         if previous.registrations and not (removal.removed or removal.not_removed):
             self._warn(lifecycle.not_registered_message(previous))
-        self._warn_of_first(map(lifecycle.not_removed_message, removal.not_removed), "and so were")
+        # After a replacement in place the program's new registration stands there.
+        left = [one for one in removal.not_removed if one.key not in wanted or previous.has_registered(one)]
+        self._warn_of_first(map(lifecycle.not_removed_message, left), "and so were")
         self._warn_of_unaddressable(removal.unaddressable)
 
     def _refuse_claims_of_others(

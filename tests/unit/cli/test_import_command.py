@@ -113,14 +113,14 @@ def test_what_is_somebody_elses_is_left_out(eureka: FakeEureka, capsys: pytest.C
     there(eureka, 2, eurekube_owner="stack/acme/shop/dev/billing")
     assert main(["import", "billing"]) == 1
     assert (
-        "nothing of 'billing' can be imported: all of it belongs to the EurekaSyncer shop/rating of the"
-        " cluster eu, the Pulumi stack acme/shop/dev (billing)"
+        "nothing of 'billing' can be imported: all of it belongs to the stack acme/shop/dev, the syncer"
+        " shop/rating of cluster eu"
     ) in capsys.readouterr().err
     there(eureka, 3)
     out, err = printed(capsys, "billing")
     assert re.findall(r'host_name": "(.+?)"', out) == ["vm-3"]
-    assert "left out BILLING/vm-1:billing:8080, which belongs to the EurekaSyncer shop/rating" in err
-    assert "left out BILLING/vm-2:billing:8080, which belongs to the Pulumi stack acme/shop/dev" in err
+    assert "left out BILLING/vm-1:billing:8080, which belongs to the syncer shop/rating" in err
+    assert "left out BILLING/vm-2:billing:8080, which belongs to the stack acme/shop/dev" in err
 
 
 def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:

@@ -531,7 +531,9 @@ def test_a_syncers_instance_is_not_imported(stub: Any, eureka: FakeEureka) -> No
     assert decode_properties(found.inputs).properties["metadata"] == {"tier": "1"}
     with pytest.raises(grpc.RpcError) as raised:
         stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **NAMED))
-    assert sentence(raised).startswith(f"RATING/{id_} belongs to {owner} and was left as it is")
+    assert sentence(raised).startswith(
+        f"RATING/{id_} belongs to the syncer shop/rating of cluster eu and was left as it is"
+    )
     check_other = {**NAMED, "urn": f"{NAMED['urn']}-2"}
     assert not stub.Check(proto.CheckRequest(news=encode_properties(GIVEN), **check_other)).failures
 
@@ -596,6 +598,25 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
         "vm-1": "stack/organization/shop/dev/old",
         "vm-2": "cluster/a/b/c",
     }
+
+
+def test_an_application_of_others_alone_is_not_said_to_be_missing(
+    stub: Any, engine: Engine, eureka: FakeEureka
+) -> None:
+    """Where all instances belong to others, the import finds none, and a warning says whose they are: the
+    engine says that the application does not exist.
+    """
+    kind = "eurekube:index:Application"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
+    eureka.register(
+        Instance("OLD", "a", "a", "192.0.2.1", Port(80), metadata={"eurekube.owner": "cluster/a/b/c"})
+    )
+    assert stub.Read(proto.ReadRequest(id="old", **named)).id == ""
+    assert [each.message for each in engine.shown] == [
+        "old belongs to the syncer b/c of cluster a, and was left as it is"
+    ]
+    assert stub.Read(proto.ReadRequest(id="none", **named)).id == ""
+    assert len(engine.shown) == 1
 
 
 def test_an_imported_application_has_one_renewer(stub: Any, eureka: FakeEureka) -> None:

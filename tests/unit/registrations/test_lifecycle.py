@@ -137,6 +137,25 @@ def test_a_removal_takes_its_own_incarnation_only(
 
 
 @KINDS
+def test_a_replacement_in_place_warns_of_nothing(
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When the engine replaces a resource that keeps its place, as `replaceOnChanges` asks, the removal of
+    the old half leaves the new one, and says nothing.
+    """
+    assert servers
+    old = created(kind)
+    provider = run(kind)
+    given = {**kind[1], "service_url": URL, "metadata": {"tier": "2"}, IN_UPDATE_KEY: True}
+    inputs = dict(provider.check(old, given).inputs)
+    assert provider.diff("", old, inputs).changes
+    new = dict(provider.create(inputs).outs or {})
+    provider.delete("", old)
+    assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION_PROPERTY]}
+    assert "was left as it is" not in capsys.readouterr().err
+
+
+@KINDS
 def test_a_state_without_an_incarnation_goes_on(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
