@@ -39,6 +39,8 @@ from eurekube_provider.core.mapping import (
 )
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import (
+    MIRROR_SLICE_MANAGER,
+    SLICE_MANAGED_BY_LABEL,
     app_name_of_service,
     is_being_deleted,
     is_external_name,
@@ -155,7 +157,11 @@ class ClusterCache:
         self._terminating = TerminatingEndpoints()
 
         def new_group(
-            resource: ApiResource, trim: TrimFunction, listener: ChangeListener, page_size: int = PAGE_SIZE
+            resource: ApiResource,
+            trim: TrimFunction,
+            listener: ChangeListener,
+            page_size: int = PAGE_SIZE,
+            labels: str = "",
         ) -> ReflectorGroup:
             return ReflectorGroup(
                 Reflector(
@@ -164,6 +170,7 @@ class ClusterCache:
                     trim,
                     listener,
                     namespace,
+                    labels=labels,
                     on_denied=partial(self._report_denial, namespace),
                     page_size=page_size,
                 )
@@ -172,7 +179,10 @@ class ClusterCache:
 
         self.syncers = new_group(SYNCERS, trim_custom_resource, self._syncer_changed)
         self.services = new_group(SERVICES, trim_service, self._service_changed)
-        self.slices = new_group(ENDPOINT_SLICES, trim_slice, self._slice_changed, PAGE_SIZE_OF_LARGE_OBJECTS)
+        unmirrored = f"{SLICE_MANAGED_BY_LABEL}!={MIRROR_SLICE_MANAGER}"
+        self.slices = new_group(
+            ENDPOINT_SLICES, trim_slice, self._slice_changed, PAGE_SIZE_OF_LARGE_OBJECTS, unmirrored
+        )
 
         self._nodes = OnDemandWatches(
             partial(

@@ -19,7 +19,7 @@ MAX_KEPT_CHANGES = 10_000
 
 BOOKMARK_INTERVAL_SECONDS = 60.0
 
-_LABEL_SELECTOR_PATTERN = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
+_LABEL_SELECTOR_PATTERN = re.compile(r"([-\w./]+([!=]?=[-.\w]*)?(,|$))*")
 
 
 class ApiRefusal(Exception):
@@ -129,7 +129,8 @@ def build_object_filter(namespace: str, query: Mapping[str, str]) -> ObjectFilte
         found = metadata.get("labels") or {}
         is_meant = namespace in ("", metadata.get("namespace")) and name in ("", metadata["name"])
         return is_meant and all(
-            found.get(key) == value if is_ else key in found for key, is_, value in wanted
+            (found.get(key.rstrip("!")) == value) is not key.endswith("!") if is_ else key in found
+            for key, is_, value in wanted
         )
 
     return object_filter

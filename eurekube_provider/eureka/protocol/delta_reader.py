@@ -4,8 +4,8 @@ A delta repeats the changes of three minutes, so that most of its text was in th
 instances changed lately, parsing JSON takes more time than everything else between Eureka's answer and its
 consequences. So the reader remembers what each application's text meant, by a digest of it, and in an
 application that changed what each instance's text meant. The leases do not count, since their times change
-with every renewal. The digest is Python's keyed hash, twice as fast as SHA-256, during which other threads would
-run; a delta's counts show it if two texts ever had the same. :mod:`.instance_texts` splits the answer.
+with every renewal. A digest is Python's keyed hash, twice as fast as SHA-256, during which other threads run;
+if two texts ever had the same one, a delta's counts would show it. :mod:`.instance_texts` splits the answer.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
@@ -137,7 +138,7 @@ class MirrorController:
         ]
         watched.follow_services(self._enqueue_mirrors_of_service)
         for name, source in sources.items():
-            source.call_after_reads(self._make_after_read_callback(name))
+            source.call_after_reads(partial(self.enqueue_mirrors_of_eureka, name))
 
     def start(self) -> None:
         """Start the watches and the workers; nothing is written before :meth:`lead`."""
@@ -226,20 +227,12 @@ class MirrorController:
         named = str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION_NAME)
         return named if named in self._sources else next(iter(self._sources))
 
-    def _make_after_read_callback(self, name: str) -> Callable[[], None]:
-        """Return a callback for the readings of a Eureka: the callback queues this Eureka's mirrors."""
-
-        def enqueue_mirrors() -> None:
-            for key in self.objects.mirror_keys():
-                if self._worker_group_of(key) == name:
-                    self._clear_write_pause(key)
-                    self._queue.add(key)
-
-        return enqueue_mirrors
-
     def enqueue_mirrors_of_eureka(self, name: str) -> None:
-        """Queue the mirrors of a Eureka, since it answers again or does not answer any more."""
-        self._make_after_read_callback(name)()
+        """Queue the mirrors of a Eureka, since it was read, answers again or does not answer any more."""
+        for key in self.objects.mirror_keys():
+            if self._worker_group_of(key) == name:
+                self._clear_write_pause(key)
+                self._queue.add(key)
 
     def _enqueue_all(self) -> None:
         for key in self.objects.mirror_keys():

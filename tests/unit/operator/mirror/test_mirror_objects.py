@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION, mirrored_application
 from eurekube_provider.core.objects import (
     MIRROR_LABEL,
@@ -16,6 +17,7 @@ from eurekube_provider.core.objects import (
     SLICE_MANAGED_BY_LABEL,
 )
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from eurekube_provider.operator.sources import ClusterCache
 from lab.waiting import wait_until
 from tests.unit.operator.mirror.stage import KEY, Api, one
 
@@ -148,3 +150,13 @@ def test_only_what_mirrors_made_is_read() -> None:
         "services": MIRROR_LABEL,
         "endpointslices": f"{SLICE_MANAGED_BY_LABEL}={MIRROR_SLICE_MANAGER}",
     }
+
+
+def test_the_slices_of_mirrors_are_copied_once() -> None:
+    """The copy of all other EndpointSlices lacks those of mirrors: each of their changes is read once."""
+    asked = Asked()
+    sources = ClusterCache(asked, Cluster("eks", "uid"), (), lambda _: None)  # type: ignore[arg-type]
+    sources.slices.start()
+    wait_until(lambda: bool(asked.labels), "the list", 20.0)
+    sources.slices.stop()
+    assert asked.labels == {"endpointslices": f"{SLICE_MANAGED_BY_LABEL}!={MIRROR_SLICE_MANAGER}"}
