@@ -386,10 +386,11 @@ def test_a_list_has_a_version_and_the_objects_of_its_namespace(api: Api, namespa
         ("tier==web,zone=x", ["a"]),
         ("zone", ["a", "c"]),
         ("zone,tier=db", ["c"]),
+        ("zone!=x", ["b", "c", "d"]),
     ],
 )
 def test_labels_select(api: Api, namespace: str, selector: str, names: list[str]) -> None:
-    """A label selector selects by value, or by the key alone."""
+    """A label selector selects by value, by another value or none, or by the key alone."""
     labels = {"a": {"tier": "web", "zone": "x"}, "b": {"tier": "web"}, "c": {"tier": "db", "zone": "y"}}
     for name in "abcd":
         item = {**valve(name), "metadata": {"name": name, "labels": labels.get(name, {})}}

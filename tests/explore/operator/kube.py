@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eurekube_provider.dev.kubernetes.object_store import build_object_filter
 from eurekube_provider.dev.kubernetes.patches import apply_merge_patch
 from tests.explore.operator.threads import Scheduler, Waiter
 
@@ -292,7 +293,7 @@ class Kube:
         return changes[::-1]
 
     def _list(self, place: Path, query: Mapping[str, str]) -> Object:
-        label, _, value = query.get("labelSelector", "").partition("=")
+        selects = build_object_filter("", {"labelSelector": query.get("labelSelector", "")})
         name = query.get("fieldSelector", "").removeprefix("metadata.name=")
         items = self.objects[place.kind]
         if self.behind is not None:
@@ -300,9 +301,7 @@ class Kube:
         return {
             "metadata": {"resourceVersion": str(self._visible())},
             "items": [
-                item
-                for item in items.values()
-                if _fits(item, place.namespace, name) and (not label or _has_label(item, label, value))
+                item for item in items.values() if _fits(item, place.namespace, name) and selects(item)
             ],
         }
 
@@ -375,8 +374,3 @@ def _fits(item: Object, namespace: str, name: str) -> bool:
     return (not namespace or metadata.get("namespace") == namespace) and (
         not name or metadata["name"] == name
     )
-
-
-def _has_label(item: Object, label: str, value: str) -> bool:
-    labels = item["metadata"].get("labels") or {}
-    return label in labels and value in ("", labels[label])
