@@ -26,7 +26,7 @@ def add_drain_duration_options(parser: argparse.ArgumentParser, leave_out: Itera
         if name not in leave_out:
             parser.add_argument(
                 f"--{name.replace('_', '-')}",
-                type=_parse_seconds,
+                type=parse_seconds,
                 default=getattr(default, name),
                 metavar="SECONDS",
                 help=f"{text} [{getattr(default, name):g}]",
@@ -39,7 +39,8 @@ def drain_from_options(options: argparse.Namespace) -> Drain:
     return Drain(**{name: said[name] for name in HELP_BY_DRAIN_OPTION if name in said})
 
 
-def _parse_seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
+    """Return the seconds that an option gives; raise ArgumentTypeError for anything else."""
     try:
         return Drain(margin_seconds=float(text)).margin_seconds
     except (ValueError, ConfigurationError):

@@ -11,6 +11,7 @@ from eurekube_provider.automation.markdown import format_drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
 from eurekube_provider.automation.summary import summarise
+from eurekube_provider.cli.caches import parse_seconds
 from eurekube_provider.cli.stack_arguments import add_project_option
 from eurekube_provider.cli.terminal import print_text
 from eurekube_provider.core.errors import EurekubeError
@@ -34,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("markdown", "json"), help="[markdown on a terminal, json elsewhere]"
     )
-    parser.add_argument("--timeout-seconds", type=float, default=600.0, metavar="SECONDS", help="[600]")
+    parser.add_argument(
+        "--timeout-seconds", type=parse_seconds, default=600.0, metavar="SECONDS", help="[600]"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from eurekube_provider.cli.caches import parse_seconds
 from eurekube_provider.cli.stack_arguments import (
     add_cluster_options,
     connect_cluster,
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster_options(parser)
     parser.add_argument(
         "--patience",
-        type=float,
+        type=parse_seconds,
         default=DEFAULT_REMOVAL_WAIT_SECONDS,
         metavar="SECONDS",
         help=f"how long the operator and the cluster may take [{DEFAULT_REMOVAL_WAIT_SECONDS:.0f}]",

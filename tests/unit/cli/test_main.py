@@ -69,12 +69,14 @@ def test_wrong_usage_and_wrong_configuration(
         ("keepalive --zookeeper --remove", "--remove needs --cluster-name"),
         ("import billing --provider dynamic --file x", "pulumi import knows no dynamic resources"),
         ("import billing --provider dynamic --language yaml", "the dynamic provider has Python only"),
+        ("remove --patience -1", "'-1' must be a number of seconds from 0 on"),
+        ("drift --stack dev --timeout-seconds nan", "'nan' must be a number of seconds from 0 on"),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(
+def test_options_that_cannot_be_meant_are_wrong_usage(
     words: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Options that exclude or need each other end with 2, the usage and the reason."""
+    """Options that exclude or need each other, or are no time, end with 2, the usage and the reason."""
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
