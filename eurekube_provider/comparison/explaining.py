@@ -326,13 +326,15 @@ def describe_lapse(instance: Instance) -> str:
 
 def _describe_pod_deletion(instance: Instance, syncer: Syncer) -> str:
     if syncer.is_paused:
-        return "nothing: the syncer is paused, so that it stays and is renewed until the pause ends"
+        return "nothing: the syncer is paused, so that it stays until the pause ends"
     if syncer.mode is Mode.SERVICE:
         last = "deregistered" if syncer.not_ready is NotReady.REMOVE else "DOWN"
         return (
             f"nothing, as long as another endpoint of the Service is ready; after the last one it is {last}"
         )
-    forgotten = f"the last caller forgets it within {Drain().forgotten_after_seconds} s"
+    no_lag = {"server_cache_seconds": 0, "client_fetch_seconds": 0, "replication_seconds": 0}
+    drain = Drain(**({} if registry_kind_of_instance(instance).lists_lag else no_lag))
+    forgotten = f"the last caller forgets it within {drain.forgotten_after_seconds} s"
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
         end = "deregistered" if syncer.policy is Policy.SYNC else "renewed no more"
         return (
