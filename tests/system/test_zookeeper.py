@@ -111,8 +111,12 @@ def test_pods_come_and_go(
         "the condition Synced",
         30.0,
     )
-    assert condition(cluster, namespace, "rating", SyncerCondition.READY)["message"].endswith(
-        "in ZooKeeper, 1 not ready"
+    wait_until(
+        lambda: condition(cluster, namespace, "rating", SyncerCondition.READY)["message"].endswith(
+            "in ZooKeeper, 1 not ready"
+        ),
+        "the pod to be counted as not ready",
+        30.0,
     )
     cluster.delete(SYNCERS, "rating", namespace)
     wait_until(lambda: there(servers) == {}, "all to leave", 30.0)
