@@ -52,8 +52,8 @@ class _ThreadItems:
     """The items of one thread, and the answers to them.
 
     :ivar most_items: the most items that ``make_items`` returns.
-    :ivar may_wait: True if they wait for others' items although they could be sent.
     :ivar wake_up: set when the items were answered, or when the thread must send ``together``.
+    :ivar waits_for_others: True if they wait for others' items although they could be sent.
     :ivar together: the items that this thread sends in one request, its own first; empty where another one
         sends them.
     :ivar error: raised by the request that had the items; None where it was answered.
@@ -62,8 +62,8 @@ class _ThreadItems:
 
     make_items: MakeItems
     most_items: int
-    may_wait: bool
     wake_up: threading.Event
+    waits_for_others: bool = False
     together: Sequence[_ThreadItems] = ()
     answers: Sequence[ItemResponse] = ()
     error: BaseException | None = None
@@ -92,14 +92,16 @@ class SharedBatches:
         """
         if most_items > MOST_SHARED_ITEMS:
             return self._send(make_items())
-        mine = _ThreadItems(make_items, most_items, may_wait, threading.Event())
+        mine = _ThreadItems(make_items, most_items, threading.Event())
         with self._lock:
-            waits = may_wait and time.monotonic() - self._sent_at < LONGEST_READ_WAIT_SECONDS
-            if waits or self._under_way >= MOST_REQUESTS_UNDER_WAY:
+            if self._under_way >= MOST_REQUESTS_UNDER_WAY:
+                self.waiting.append(mine)
+            elif may_wait and time.monotonic() - self._sent_at < LONGEST_READ_WAIT_SECONDS:
+                mine.waits_for_others = True
                 self.waiting.append(mine)
             else:
                 self._take_with_waiting(mine)
-        longest_seconds = LONGEST_READ_WAIT_SECONDS if may_wait else LONGEST_WAIT_SECONDS
+        longest_seconds = LONGEST_READ_WAIT_SECONDS if mine.waits_for_others else LONGEST_WAIT_SECONDS
         while not mine.together and not mine.wake_up.wait(longest_seconds):
             with self._lock:
                 if mine in self.waiting:
@@ -134,7 +136,7 @@ class SharedBatches:
             for part, _ in made:
                 part.error = error
         with self._lock:
-            is_due = any(not one.may_wait for one in self.waiting)
+            is_due = any(not one.waits_for_others for one in self.waiting)
             following = self._take_waiting() if is_due else []
             self._under_way -= not following
         if following:

@@ -104,6 +104,7 @@ def test_one_after_the_other_goes_at_once(server: Server) -> None:
 
 def test_reads_wait_for_a_request_that_goes_anyway(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load, items that may wait go with the next request, also where one could begin or has ended."""
+    monkeypatch.setattr(shared_batches, "MOST_REQUESTS_UNDER_WAY", 2)
     monkeypatch.setattr(shared_batches, "LONGEST_READ_WAIT_SECONDS", SECONDS)
     server.gate.set()
     first = server.send(1)
@@ -133,6 +134,20 @@ def test_a_read_goes_at_once_where_nothing_goes_and_soon_where_nothing_follows(
     assert [codes(one) for one in reads] == [[2], [3]]
     assert server.got[0] == [1]
     assert [sorted(one) for one in server.got[1:]] == [[2, 3]]
+
+
+def test_a_read_at_a_slow_server_waits_as_long_as_a_change(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no request may begin, a read waits for the end of one as a change does, and is sent then."""
+    monkeypatch.setattr(shared_batches, "LONGEST_READ_WAIT_SECONDS", 0.05)
+    sent = [server.send(1), server.read(2), server.read(3)]
+    with pytest.raises(TimeoutError):
+        sent[1].result(0.3)
+    assert server.got == [[1]]
+    server.gate.set()
+    assert [codes(one) for one in sent] == [[1], [2], [3]]
+    assert server.got == [[1], [2, 3]]
 
 
 def test_a_slow_server_gets_one_more_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
