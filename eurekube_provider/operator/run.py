@@ -101,7 +101,9 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
         time.monotonic() + LONGEST_READ_WAIT_SECONDS if run_report and run_report.is_once else math.inf
     )
     try:
-        _assemble_and_run_parts(settings, stop, routes, run_report, self_check, blind, give_up_at)
+        parts = _assemble_parts(settings, stop, routes, run_report, self_check, blind, give_up_at)
+        if parts is not None:
+            parts.run(stop, give_up_at)
     finally:
         self_check.close()
         if blind:
@@ -148,7 +150,57 @@ A stack's run ends last: it takes long, and no other part waits for it.
 """
 
 
-def _assemble_and_run_parts(
+@dataclass(frozen=True, slots=True)
+class _OperatorParts:
+    """The operator's parts, connected with each other.
+
+    :ivar parts_in_start_order: all parts, in the order of the start.
+    :ivar main_task: reconciles until the operator is asked to stop, or once.
+    :ivar on_unread: see :func:`wait_until_read`.
+    """
+
+    parts_in_start_order: tuple[OperatorPart, ...]
+    main_task: Callable[[], None]
+    sources: ClusterCache
+    registries: Mapping[str, Registry]
+    duplicates: DuplicateOperatorCheck | None
+    on_unread: Callable[[Collection[KubernetesError]], None]
+
+    def run(self, stop: threading.Event, give_up_at: float) -> None:
+        """Start all parts, work, and stop all parts."""
+        try:
+            for part in self.parts_in_start_order:
+                part.start()
+            if wait_until_read(self.sources, self.registries, stop, give_up_at, self.on_unread):
+                for part in self.parts_in_start_order:
+                    part.start_once_read()
+                freeze_objects_and_collect_rarely()
+                sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+                _log.info(
+                    "operator is ready, reconciling as soon as it leads",
+                    extra={"syncers": len(self.sources.syncer_keys())},
+                )
+                self.main_task()
+            self._raise_if_misconfigured_or_duplicate()
+        finally:
+            _log.info(
+                "stopping the operator: deregistering nothing; without another replica, instances in Eureka"
+                " lapse, and those in ZooKeeper stay"
+            )
+            for part in sorted(
+                self.parts_in_start_order, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)
+            ):
+                part.stop()
+
+    def _raise_if_misconfigured_or_duplicate(self) -> None:
+        for one in self.registries.values():
+            if isinstance(condition := one.condition(), Misconfigured):
+                raise condition.why
+        if self.duplicates and self.duplicates.refusal:
+            raise self.duplicates.refusal
+
+
+def _assemble_parts(
     settings: Settings,
     stop: threading.Event,
     routes: WebRoutes,
@@ -156,8 +208,8 @@ def _assemble_and_run_parts(
     self_check: selfcheck.BackgroundSelfCheck,
     blind: RenewalsWithoutKubernetes | None,
     give_up_at: float,
-) -> None:
-    """Connect the parts, start them, work, and stop them; return early when asked to stop meanwhile.
+) -> _OperatorParts | None:
+    """Return the parts, connected but not started; None when the operator is asked to stop meanwhile.
 
     A part that this operator does not need is None, and has no row in the table.
     """
@@ -173,7 +225,7 @@ def _assemble_and_run_parts(
         self_check.run_now_and_wait(LONGEST_READ_WAIT_SECONDS)
         raise
     if cluster is None:
-        return
+        return None
     may_be_elsewhere = settings.lease_namespace is None and not access.is_in_cluster
     if run_report is not None and settings.leader_elect and may_be_elsewhere:
         try:
@@ -189,7 +241,7 @@ def _assemble_and_run_parts(
     if run_report is None and is_elected and may_be_elsewhere:
         duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
         if not _check_duplicates_until_api_answers(duplicates, stop):
-            return
+            return None
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
     registries: dict[str, Registry] = {}
@@ -345,7 +397,7 @@ def _assemble_and_run_parts(
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
             write_remaining(one)
 
-    table = (
+    rows = (
         OperatorPart("events", events.start, stop=lambda: write_remaining(events)),
         OperatorPart("statuses", statuses.start, stop=lambda: write_remaining(statuses)),
         OperatorPart("sources", sources.start, stop=sources.stop),
@@ -364,38 +416,19 @@ def _assemble_and_run_parts(
         OperatorPart("unserved", start_once_read=unserved.start, stop=unserved.stop) if unserved else None,
         OperatorPart("mirrors", start_once_read=mirrors.start, stop=mirrors.stop) if mirrors else None,
     )
-    parts = [row for row in table if row]
-    on_unread = (
-        partial(blind.start_if_unread, lease=lease_watch, cluster=cluster) if blind else lambda _: None
+    main_task: Callable[[], None] = run_until_stopped
+    if run_report and run_report.is_once:
+        main_task = partial(reconcile_once, run_report)
+    return _OperatorParts(
+        parts_in_start_order=tuple(row for row in rows if row),
+        main_task=main_task,
+        sources=sources,
+        registries=registries,
+        duplicates=duplicates,
+        on_unread=partial(blind.start_if_unread, lease=lease_watch, cluster=cluster)
+        if blind
+        else lambda _: None,
     )
-    try:
-        for part in parts:
-            part.start()
-        if wait_until_read(sources, registries, stop, give_up_at, on_unread):
-            for part in parts:
-                part.start_once_read()
-            freeze_objects_and_collect_rarely()
-            sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-            _log.info(
-                "operator is ready, reconciling as soon as it leads",
-                extra={"syncers": len(sources.syncer_keys())},
-            )
-            if run_report and run_report.is_once:
-                reconcile_once(run_report)
-            else:
-                run_until_stopped()
-        for one in registries.values():
-            if isinstance(condition := one.condition(), Misconfigured):
-                raise condition.why
-        if duplicates and duplicates.refusal:
-            raise duplicates.refusal
-    finally:
-        _log.info(
-            "stopping the operator: deregistering nothing; without another replica, instances in Eureka"
-            " lapse, and those in ZooKeeper stay"
-        )
-        for part in sorted(parts, key=lambda one: PART_NAMES_IN_STOP_ORDER.index(one.name)):
-            part.stop()
 
 
 def _create_registries(
