@@ -187,8 +187,8 @@ class EurekaRegistry:
         )
 
     def keep_registered(self, *instances: Instance) -> None:
-        for one in instances:
-            if one.key not in self.renewals and not self._ownership.is_of_other_cluster_of_same_name(one):
+        for one in self.renewals.find_not_renewed(instances):
+            if not self._ownership.is_of_other_cluster_of_same_name(one):
                 self.renewals.add(one, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:

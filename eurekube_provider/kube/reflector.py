@@ -412,7 +412,10 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        return next(filter(None, (one.get(namespace, name) for one in self._reflectors_of(namespace))), None)
+        for one in self.reflectors:
+            if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
+                return item
+        return None
 
     def objects(self, namespace: str | None = None) -> list[Object]:
         return [item for one in self.reflectors for item in one.objects(namespace)]
@@ -431,14 +434,17 @@ class ReflectorGroup:
 
     def find_unsynced(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose first list is not complete yet, if any."""
-        return next((one for one in self._reflectors_of(namespace) if not one.is_synced), None)
+        for one in self.reflectors:
+            if one.namespace in (None, namespace) and not one.is_synced:
+                return one
+        return None
 
     def find_denied_after_list(self, namespace: str) -> Reflector | None:
         """Return a reflector for the namespace whose copy is old since it may not be read, if any."""
-        return next((one for one in self._reflectors_of(namespace) if one.is_denied_after_list), None)
-
-    def _reflectors_of(self, namespace: str) -> list[Reflector]:
-        return [one for one in self.reflectors if one.namespace in (None, namespace)]
+        for one in self.reflectors:
+            if one.namespace in (None, namespace) and one.is_denied_after_list:
+                return one
+        return None
 
     @property
     def failure(self) -> KubernetesError | None:

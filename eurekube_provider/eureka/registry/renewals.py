@@ -175,6 +175,11 @@ class Renewals:
         with self._state.lock:
             return key in self._state.entries
 
+    def find_not_renewed(self, instances: Iterable[Instance]) -> list[Instance]:
+        """Return those of the instances that are not renewed."""
+        with self._state.lock:
+            return [one for one in instances if one.key not in self._state.entries]
+
     def get(self, key: InstanceKey) -> Instance | None:
         """Return the renewed instance of this key, as it was last written; None for none."""
         with self._state.lock:
