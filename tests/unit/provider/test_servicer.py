@@ -539,7 +539,7 @@ def test_a_syncers_instance_is_not_imported(stub: Any, eureka: FakeEureka) -> No
 
 
 def test_a_member_is_imported_without_the_marks_of_its_application(stub: Any, eureka: FakeEureka) -> None:
-    """What Eurekube wrote into the metadata is no property that a program could ask for."""
+    """Metadata that Eurekube wrote is no property that a program could ask for."""
     marks = {"owner": "stack/a/b/c/d", "renewer": "eurekube", "member": "m", "later": "x"}
     metadata = {"tier": "1", **{f"eurekube.{key}": value for key, value in marks.items()}}
     eureka.register(Instance("OLD", "m", "192.0.2.1", "192.0.2.1", Port(80), metadata=metadata))

@@ -539,8 +539,8 @@ def test_a_server_that_fails_altogether_is_left_alone(
     ids=["another-owner", "out-of-service", "not-leading"],
 )
 def test_refused_instances_that_are_not_registered(start: Start, held: Instance, *, writes: bool) -> None:
-    """What has another owner by now, or is out of service, is not registered in place of a renewal, nor is
-    anything by a replica that does not lead.
+    """An instance of another owner, or out of service, is not registered in place of a renewal; a replica
+    that does not lead registers none.
     """
     peers = FakePeers()
     peers.error, peers.writes = fails_to_renew(), writes
