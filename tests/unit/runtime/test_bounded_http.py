@@ -519,10 +519,11 @@ def test_the_answer_to_a_plain_request_is_whole(end: str, decodes: bool) -> None
     head = f"HTTP/1.1 201 Made\r\nContent-Encoding: gzip\r\n{end}Content-Length: {len(packed)}\r\n\r\n"
 
     def attend(connection: socket.socket) -> None:
-        while data := connection.recv(65536):
-            arrived.append(data)
-            used.add(connection)
-            connection.sendall(head.encode() + packed)
+        with connection:
+            while data := connection.recv(65536):
+                arrived.append(data)
+                used.add(connection)
+                connection.sendall(head.encode() + packed)
 
     def accept() -> None:
         with suppress(OSError):
