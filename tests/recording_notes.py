@@ -11,7 +11,8 @@ class RecordingNotes(WriteNotes):
     """Notes of writes that record each call as the note's name and the instance's id.
 
     :param all_is_new: True if it has seen no id before, and each owner has some.
-    :param all_gives_way: True if what it holds needs no read before an update.
+    :param all_gives_way: True if what it holds needs no read before an update, nor before the removal of a
+        terminated pod's instance.
     """
 
     def __init__(self, *, all_is_new: bool = False, all_gives_way: bool = False) -> None:
@@ -47,6 +48,10 @@ class RecordingNotes(WriteNotes):
     def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:
         """Return the instance that the table holds under the order's key, if ``all_gives_way`` is set."""
         return self.table.get(order.key) if self._all_gives_way else None
+
+    def can_remove_unread(self, order: ChangeOrder) -> bool:
+        """Return ``all_gives_way`` for a terminated pod's instance, else False."""
+        return self._all_gives_way and order.change.is_terminated
 
     def has_instances(self, _: str) -> bool:
         """Return ``all_is_new``, whichever owner is asked for."""

@@ -507,7 +507,17 @@ class _StepsDraft:
             registrations=tuple(
                 [change for change in registrations.changes if change.action is not Action.DEREGISTER]
             ),
-            removals=plan((), leaving, situation.owner).changes if leaving else (),
+            removals=tuple(
+                [
+                    Change(
+                        Action.DEREGISTER,
+                        one,
+                        one,
+                        is_terminated=one.instance_id in situation.terminating_ids,
+                    )
+                    for one in leaving
+                ]
+            ),
             removals_after_move=plan((), moved, situation.owner).changes if moved else (),
             dead_registration_removals=tuple(map(removal_of_dead_registration, dead)),
             instances_to_lapse=instances_to_lapse,

@@ -73,12 +73,14 @@ class Change:
     """One step: ``instance`` is wanted, or with DEREGISTER removed; ``actual`` is the registered one.
 
     :ivar adopts: True if ``actual`` belongs to another owner and is taken over.
+    :ivar is_terminated: True if ``instance`` is removed because its endpoint was seen terminating.
     """
 
     action: Action
     instance: Instance
     actual: Instance | None = None
     adopts: bool = False
+    is_terminated: bool = False
 
     def describe(self) -> str:
         """Return one line for a person, e.g. ``+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080``."""

@@ -7,7 +7,8 @@ but is not waited for: no other server would tell it. By the time it takes the b
 undone: it gets only the changes that still hold.
 
 A server handles the items of a batch in their order, so that a read after a write costs no request of its
-own.
+own. Nor does the read before the removal of a terminated pod's instance, which was renewed a moment ago: it
+goes in the same request, and what it shows of another owner is registered again as it was.
 """
 
 from __future__ import annotations
@@ -52,8 +53,6 @@ def read_and_renew_at(
     peer: Peer,
     instances: Sequence[Instance],
     known: Sequence[Instance] = (),
-    *,
-    may_wait: bool = False,
 ) -> dict[InstanceKey, Instance | None]:
     """Read many instances from one server as it holds them now, past its caches, which also renews them.
 
@@ -62,13 +61,12 @@ def read_and_renew_at(
 
     :param known: those of ``instances`` of which only the version is read, so that the server need not write
         them out: what is there in this version is returned as it is here, whatever status a person set.
-    :param may_wait: see :meth:`.SharedBatches.send`.
     """
     held: dict[InstanceKey, Instance | None] = {}
     versions = {one.key for one in known} if peers.tells_versions(peer) else frozenset[InstanceKey]()
     unclear: list[Instance] = []
     for chunk in batch.chunks(instances):
-        answers = peers.send_batch(peer, partial(_read_items, chunk, versions), len(chunk), may_wait=may_wait)
+        answers = peers.send_batch(peer, partial(_read_items, chunk, versions), len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):
             if answer.instance is not None:
                 peers.note_version_told(peer)
@@ -94,16 +92,14 @@ def _read_items(instances: Iterable[Instance], versions: Set[InstanceKey] = froz
 
 
 def read_and_renew_everywhere(
-    peers: Peers, instances: Sequence[Instance], known: Sequence[Instance] = (), *, may_wait: bool = False
+    peers: Peers, instances: Sequence[Instance], known: Sequence[Instance] = ()
 ) -> UncachedReads:
     """Read and renew many instances on every server; see :func:`read_and_renew_at`.
 
     :raises RegistryError: no server answered.
     """
     return UncachedReads(
-        *peers.ask_all_or_raise(
-            lambda peer: read_and_renew_at(peers, peer, instances, known, may_wait=may_wait)
-        )
+        *peers.ask_all_or_raise(lambda peer: read_and_renew_at(peers, peer, instances, known))
     )
 
 
@@ -121,6 +117,8 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     then read. With several servers the first gives way to versions of any age: another client may have
     registered one at a single server, behind a network split, where the other servers do not know it.
 
+    The only server is not asked first for the instances of terminated pods that it has just renewed.
+
     :param orders: no two of them have the same key.
     :returns: the failed changes, and why.
     :raises LeadershipLost: ``peers`` may not write any more.
@@ -132,14 +130,21 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
     over = _registrations_needing_no_read(peers, notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
-    read = [one.change.instance for one in orders if one.key not in over and one.key not in new]
+    unread = {
+        order.key: order
+        for order in leaving
+        if len(peers.peers) == 1 and peers.tells_versions(peers.peers[0]) and notes.can_remove_unread(order)
+    }
+    unread_keys = over.keys() | new | unread.keys()
+    read = [one.change.instance for one in orders if one.key not in unread_keys]
     known = [
         one.change.instance for one in leaving if one.change.instance.last_dirty_timestamp_ms is not None
     ]
     reads = UncachedReads({}, {})
     if read:
-        reads = read_and_renew_everywhere(peers, read, known, may_wait=not wanted)
+        reads = read_and_renew_everywhere(peers, read, known)
     held = {order.key: reads.newest(order.key) for order in orders}
+    held |= {key: order.change.instance for key, order in unread.items()}
     failures = _ownership_conflicts(notes, wanted, held)
     for order in leaving:
         try:
@@ -174,7 +179,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:
-        failures |= _remove_everywhere(peers, notes, there)
+        failures |= _remove_everywhere(peers, notes, there, unread)
     for one in going:
         if held[one.key] is None:  # a removal could only hit anyone who registers it at this moment
             notes.note_removal_begins(one)
@@ -383,6 +388,7 @@ def _register_at(
             notes.table.remember_unanswered_registrations(due.sent)
             raise
         chunk = due.sent
+        answers = answers[len(chunk) :]
         if not chunk:
             continue
         notes.table.note_registered_at(peer.url, chunk)
@@ -406,8 +412,13 @@ def _register_at(
     return refused, newer
 
 
-def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instance]) -> ErrorByKey:
-    """Remove instances from every server, and read whether they are gone; return the failures."""
+def _remove_everywhere(
+    peers: Peers, notes: WriteNotes, leaving: Sequence[Instance], unread: Mapping[InstanceKey, ChangeOrder]
+) -> ErrorByKey:
+    """Remove instances from every server, and read whether they are gone; return the failures.
+
+    :param unread: by key, the orders of those that were not read before.
+    """
     blocked_by_application = ensure_successors_by_application(peers, notes.table, leaving)
     for instance in leaving:
         notes.note_removal_begins(instance)
@@ -426,10 +437,19 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
         return [one for one in items if isinstance(said.get(one.application), RegistryUnreachable | None)]
 
     left = leaving
+    conflicts: ErrorByKey = {}
     for _ in range(_BATCH_REMOVAL_ATTEMPTS):
         items = left
         held, silent = peers.ask_all_or_raise(
-            lambda peer: _remove_at_and_return_kept(peers, peer, notes, removable_at(peer, items), is_due),  # noqa: B023 - used at once
+            lambda peer: _remove_at_and_return_kept(
+                peers,
+                peer,
+                notes,
+                removable_at(peer, items),  # noqa: B023 - used at once
+                is_due,
+                unread,
+                conflicts,
+            ),
             asks_avoided=True,
         )
         left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
@@ -440,7 +460,7 @@ def _remove_everywhere(peers: Peers, notes: WriteNotes, leaving: Sequence[Instan
             "failed to verify removals at a Eureka server, which may show the instances until a later check",
             extra={"url": url, "error": str(error)},
         )
-    failures: ErrorByKey = {one.key: still_held_error(peers, one) for one in left}
+    failures = conflicts | {one.key: still_held_error(peers, one) for one in left}
     for one in leaving:
         stays_at = blocking_error(blocked_by_application.get(one.application, {}))
         if stays_at is not None:
@@ -458,30 +478,65 @@ def _remove_at_and_return_kept(
     notes: WriteNotes,
     instances: Sequence[Instance],
     is_due: Callable[[Instance], bool],
+    unread: Mapping[InstanceKey, ChangeOrder],
+    conflicts: ErrorByKey,
 ) -> set[InstanceKey]:
     """Remove instances from one server; return those that it still holds and that nobody registered again.
 
     :param is_due: asked before each batch whether an instance is still to be removed.
+    :param unread: by key, the orders of those that are read in the same request, before their removal.
+    :param conflicts: gets the errors of those that turn out to be another owner's, and are put back.
     """
     held: set[InstanceKey] = set()
 
     def items_of(chunk: Sequence[Instance]) -> list[bytes]:
-        return [*map(batch.cancellation_item, chunk), *_read_items(chunk)]
+        reads_before = _read_items([one for one in chunk if one.key in unread])
+        return [*reads_before, *map(batch.cancellation_item, chunk), *_read_items(chunk)]
 
-    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 2):
-        due = _DueItems(some, is_due, items_of)
+    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 3):
+        due = _DueItems(some, is_due, items_of, items_per_instance=3)
         answers = due.send(peers, peer)
         notes.sent(peer.url, len(due.sent))
-        for instance, answer in zip(due.sent, answers, strict=True):
+        read_before = [one for one in due.sent if one.key in unread]
+        found_before = [answer.instance for answer in answers[: len(read_before)]]
+        _put_back_others(peer, notes, [unread[one.key] for one in read_before], found_before, conflicts)
+        if any(found_before):
+            peers.note_version_told(peer)
+        for instance, answer in zip(due.sent, answers[-len(due.sent) :], strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
             if found is not None and rules.is_same_registration(found, instance):
                 held.add(instance.key)
     return held
 
 
+def _put_back_others(
+    peer: Peer,
+    notes: WriteNotes,
+    orders: Sequence[ChangeOrder],
+    found: Sequence[Instance | None],
+    conflicts: ErrorByKey,
+) -> None:
+    """Register again, as it was, each instance that was removed and was another owner's, also where another
+    replica leads by now; add its error to ``conflicts``.
+
+    :param found: what the server held just before the removals, in the order of ``orders``.
+    """
+    others: list[Instance] = []
+    for order, one in zip(orders, found, strict=True):
+        try:
+            notes.require_removable([one], order)
+        except OwnershipConflict as conflict:
+            conflicts[order.key] = conflict
+            others += [one] if one is not None else []
+    if others:
+        register_copies_at(peer, others)
+
+
 class _DueItems:
-    """Half a batch of instances, since each item is also read, without those that are no longer due when the
-    batch is sent.
+    """Instances of one batch, each with several items, without those that are no longer due when the batch is
+    sent.
+
+    :param items_per_instance: the most items that an instance has; the last of them reads it.
 
     :ivar sent: the instances that were sent; none before.
     """
@@ -491,13 +546,15 @@ class _DueItems:
         instances: Sequence[Instance],
         is_due: Callable[[Instance], bool],
         items_of: Callable[[Sequence[Instance]], list[bytes]],
+        items_per_instance: int = 2,
     ) -> None:
         self._instances, self._is_due, self._items_of = instances, is_due, items_of
+        self._most_items = items_per_instance * len(instances)
         self.sent: Sequence[Instance] = ()
 
     def send(self, peers: Peers, peer: Peer) -> Sequence[batch.ItemResponse]:
-        """Send the batch, and return the answers to the reads of the sent instances."""
-        return peers.send_batch(peer, self._make_items, 2 * len(self._instances))[len(self.sent) :]
+        """Send the batch, and return the answers to its items."""
+        return peers.send_batch(peer, self._make_items, self._most_items)
 
     def _make_items(self) -> list[bytes]:
         self.sent = list(filter(self._is_due, self._instances))

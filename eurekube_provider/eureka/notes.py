@@ -96,6 +96,12 @@ class WriteNotes:
         """
         return None
 
+    def can_remove_unread(self, order: ChangeOrder) -> bool:  # noqa: ARG002 - who renews nothing is never sure
+        """Return whether an instance is removed without a read before, see
+        :func:`.rules.can_remove_without_read`: never here, as in :meth:`registered_instance_if_certain`.
+        """
+        return False
+
     def adapt_to_registered(self, want: Instance, have: Instance | None) -> Instance:
         """Return the wanted instance adapted to the registered one, which may not be the planned one."""
         return rules.adapt_to_registered(want, have, self.table.lost_override(want.key))

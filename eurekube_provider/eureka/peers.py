@@ -215,13 +215,11 @@ class Peers:
             return False
         return self.topology.allows_batches()
 
-    def send_batch(
-        self, peer: Peer, make_items: MakeItems, most_items: int, *, may_wait: bool = False
-    ) -> Sequence[ItemResponse]:
+    def send_batch(self, peer: Peer, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
         """Have a server carry out items, perhaps in one batch with other threads' items; see
         :meth:`.SharedBatches.send`.
         """
-        return self._batches_by_url[peer.url].send(make_items, most_items, may_wait=may_wait)
+        return self._batches_by_url[peer.url].send(make_items, most_items)
 
     def tells_versions(self, peer: Peer) -> bool:
         """Return whether a server was seen lately to tell versions apart: it answers 200 to a heartbeat only

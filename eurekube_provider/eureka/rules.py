@@ -171,6 +171,18 @@ def can_update_without_read(record: InstanceRecord, now: float) -> bool:
     return record.lost_by_owner is None and not _is_in_doubt(record, held)
 
 
+def can_remove_without_read(record: InstanceRecord, owner: str) -> bool:
+    """Return whether a renewed instance of an owner is known well enough to be removed without a read before.
+
+    Whoever has taken it over since its last renewal gets it back: the request that removes it tells what was
+    there.
+    """
+    held = record.instance
+    if held is None or held.owner != owner or not record.is_confirmed:
+        return False
+    return record.lost_by_owner is None and not _is_in_doubt(record, held)
+
+
 def lost_version_if_certain(record: InstanceRecord, owner: str) -> Instance | None:
     """Return the version of an owner's instance that the only server forgot, if it is known well enough to
     register it again without a read; else None.

@@ -2,17 +2,14 @@
 
 Items that come while :data:`MOST_REQUESTS_UNDER_WAY` requests are under way are sent together in the next
 one, in the order in which they came; nobody waits longer than for a request that is under way, and not long
-for a slow one. Reads before removals also wait, for a moment, for a request that goes anyway, as long as
-requests follow each other so closely: under load nearly all of them cost no request of their own.
+for a slow one.
 
 Items are made when their request is sent: what waited for a frozen server may be undone by then.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,11 +33,6 @@ Of several servers a distant one would else count as silent: it is waited for ha
 another one has answered (:data:`.windows.SERVER_GRACE_SECONDS`), and the wait is a part of that.
 """
 
-LONGEST_READ_WAIT_SECONDS = 0.01
-"""The longest time, in seconds, that the reads before removals wait for a request that goes anyway: most of
-the time between two changes while 100 a second are written. They do not wait if none went within that time.
-"""
-
 MOST_SHARED_ITEMS = 50
 """The most items that are sent together with others; more get a request of their own at once, which then
 costs little for each item.
@@ -53,7 +45,6 @@ class _ThreadItems:
 
     :ivar most_items: the most items that ``make_items`` returns.
     :ivar wake_up: set when the items were answered, or when the thread must send ``together``.
-    :ivar waits_for_others: True if they wait for others' items although they could be sent.
     :ivar together: the items that this thread sends in one request, its own first; empty where another one
         sends them.
     :ivar error: raised by the request that had the items; None where it was answered.
@@ -63,7 +54,6 @@ class _ThreadItems:
     make_items: MakeItems
     most_items: int
     wake_up: threading.Event
-    waits_for_others: bool = False
     together: Sequence[_ThreadItems] = ()
     answers: Sequence[ItemResponse] = ()
     error: BaseException | None = None
@@ -77,36 +67,30 @@ class SharedBatches:
         self._peer = peer
         self._lock = threading.Lock()
         self._under_way = 0
-        self._sent_at = -math.inf
         self.waiting: deque[_ThreadItems] = deque()
 
-    def send(
-        self, make_items: MakeItems, most_items: int, *, may_wait: bool = False
-    ) -> Sequence[ItemResponse]:
+    def send(self, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
         """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.send_batch`.
 
         :param make_items: called once for each time that the items are sent, perhaps on another thread.
         :param most_items: the most items that it returns.
-        :param may_wait: True for the reads before removals.
         :returns: an answer for each item that ``make_items`` returned last, in their order.
         """
         if most_items > MOST_SHARED_ITEMS:
             return self._send(make_items())
         mine = _ThreadItems(make_items, most_items, threading.Event())
         with self._lock:
-            if self._under_way >= MOST_REQUESTS_UNDER_WAY:
-                self.waiting.append(mine)
-            elif may_wait and time.monotonic() - self._sent_at < LONGEST_READ_WAIT_SECONDS:
-                mine.waits_for_others = True
-                self.waiting.append(mine)
+            if self._under_way < MOST_REQUESTS_UNDER_WAY:
+                self._under_way += 1
+                mine.together = [mine]
             else:
-                self._take_with_waiting(mine)
-        longest_seconds = LONGEST_READ_WAIT_SECONDS if mine.waits_for_others else LONGEST_WAIT_SECONDS
-        while not mine.together and not mine.wake_up.wait(longest_seconds):
+                self.waiting.append(mine)
+        while not mine.together and not mine.wake_up.wait(LONGEST_WAIT_SECONDS):
             with self._lock:
                 if mine in self.waiting:
                     self.waiting.remove(mine)
-                    self._take_with_waiting(mine)
+                    self._under_way += 1
+                    mine.together = [mine, *self._take_waiting(MOST_ITEMS_PER_BATCH - most_items)]
         if mine.together:
             self._send_together(mine.together)
         if isinstance(mine.error, RegistryRejected | LeadershipLost) and mine.is_shared:
@@ -136,8 +120,7 @@ class SharedBatches:
             for part, _ in made:
                 part.error = error
         with self._lock:
-            is_due = any(not one.waits_for_others for one in self.waiting)
-            following = self._take_waiting() if is_due else []
+            following = self._take_waiting()
             self._under_way -= not following
         if following:
             following[0].together = following
@@ -146,14 +129,8 @@ class SharedBatches:
             part.is_shared = len(parts) > 1
             part.wake_up.set()
 
-    def _take_with_waiting(self, mine: _ThreadItems) -> None:
-        """Have a thread send its items with those that wait; the lock must be held."""
-        self._under_way += 1
-        mine.together = [mine, *self._take_waiting(MOST_ITEMS_PER_BATCH - mine.most_items)]
-
     def _take_waiting(self, room: int = MOST_ITEMS_PER_BATCH) -> list[_ThreadItems]:
         """Take waiting items, the first first, at most ``room`` of them; the lock must be held."""
-        self._sent_at = time.monotonic()
         taken = list[_ThreadItems]()
         while self.waiting and self.waiting[0].most_items <= room:
             taken.append(self.waiting.popleft())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.model import Status
+from eurekube_provider.eureka.batches import register_copies_at
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, item, one, rating
@@ -177,3 +178,29 @@ def test_the_largest_batch(peer: Peer, app: str) -> None:
     instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS_PER_BATCH)]
     answers = peer.send_batch([batch.registration_item(instance) for instance in instances])
     assert answers == [batch.ItemResponse(200)] * batch.MOST_ITEMS_PER_BATCH
+
+
+@pytest.mark.parametrize("status", [Status.UP, Status.OUT_OF_SERVICE])
+def test_one_batch_reads_removes_and_reads(peer: Peer, app: str, status: Status) -> None:
+    """A removal in a batch is read before and after in the same batch; what was another owner's can be put
+    back as it was, an override included.
+    """
+    theirs = rating(app, metadata={"eurekube.owner": "stack/a/b/c"}, last_dirty_timestamp_ms=2000)
+    peer.register(theirs)
+    if status is Status.OUT_OF_SERVICE:
+        assert peer.set_status(theirs, status)
+    before = peer.read(*theirs.key)
+    assert before is not None
+    read = batch.heartbeat_item(theirs, batch.READ_BY_HEARTBEAT_TIMESTAMP_MS)
+    found, gone, left = peer.send_batch([read, batch.cancellation_item(theirs), read])
+    assert (found.status_code, gone.status_code, left.status_code) == (409, 200, 404)
+    assert found.instance is not None
+    register_copies_at(peer, [found.instance])
+    after = peer.read(*theirs.key)
+    assert after is not None
+    assert without_server_fields(after) == without_server_fields(before)
+    assert (after.status, after.overridden_status, after.written_at_ms) == (
+        before.status,
+        before.overridden_status,
+        before.written_at_ms,
+    )

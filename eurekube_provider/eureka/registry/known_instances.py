@@ -106,6 +106,20 @@ class RegistryWriteNotes(WriteNotes):
         is_sure = rules.can_update_without_read(record, self.table.clock())
         return held if is_sure and self._reachability.knows_all_instances else None
 
+    def can_remove_unread(self, order: ChangeOrder) -> bool:
+        """Return whether the instance of a terminated pod is removed without a read before: the only server
+        accepted its last renewal, and has not lost its memory.
+        """
+        if not order.change.is_terminated or self.most_servers_at_one_url > 1:
+            return False
+        if self._restarts.may_have_lost_memory or not self._reachability.knows_all_instances:
+            return False
+        record = self.table.copy_record(order.key)
+        if not rules.can_remove_without_read(record, order.owner):
+            return False
+        is_of_other = record.instance is None or self.is_of_other_cluster_of_same_name(record.instance)
+        return not is_of_other and self._renewals.is_renewal_current(order.key)
+
     def _has_changed_owner(self, instance: Instance) -> bool:
         """Return whether another syncer of this operator has registered the instance meanwhile."""
         known = self.table.get(instance.key)

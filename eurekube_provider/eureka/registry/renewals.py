@@ -191,6 +191,18 @@ class Renewals:
         now = self.get(instance.key)
         return now is not None and is_same_version(now, instance)
 
+    def is_renewal_current(self, key: InstanceKey) -> bool:
+        """Return whether an instance was renewed within :data:`.windows.RENEWAL_INTERVAL_SECONDS`: its last
+        renewal was not refused, and no server lets renewals wait.
+        """
+        with self._state.lock:
+            entry = self._state.entries.get(key)
+            if entry is None or entry.is_refused:
+                return False
+            longest = windows.LONGEST_RENEWAL_WAIT_SECONDS
+            senders = (self._plain_sender, *self._senders)
+            return not any(one.failing_seconds() or one.overdue_seconds() > longest for one in senders)
+
     def __len__(self) -> int:
         with self._state.lock:
             return len(self._state.entries)

@@ -60,13 +60,28 @@ def change_in_batches(
     wanted: Sequence[Instance],
     leaving: Sequence[Instance] = (),
     notes: WriteNotes | None = None,
+    *,
+    is_terminated: bool = False,
 ) -> ErrorByKey:
     """Register and remove these instances in batches, and return the failures by key."""
     changes = [Change(Action.REGISTER, one) for one in wanted]
-    changes += [Change(Action.DEREGISTER, one, one) for one in leaving]
+    changes += [Change(Action.DEREGISTER, one, one, is_terminated=is_terminated) for one in leaving]
     return apply_orders_in_batches(
         peers, notes or WriteNotes(peers.table), [ChangeOrder(change, OURS) for change in changes]
     )
+
+
+@contextmanager
+def counted(server: Peer) -> Iterator[list[int]]:
+    """Yield a list that gets the number of items of each batch to a server."""
+    sent, send = list[int](), server.send_batch
+
+    def send_and_count(items: Sequence[bytes]) -> list[ItemResponse]:
+        sent.append(len(items))
+        return send(items)
+
+    with mock.patch.object(server, "send_batch", send_and_count):
+        yield sent
 
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -592,3 +607,86 @@ def test_a_server_that_holds_an_older_version_is_told_of_the_removal(owner: str)
         left = [owner_on(cluster, url, 0) for url in URLS]
     assert bool(failures) is (owner is THEIRS)
     assert left == ([None] * 3 if owner is OURS else [OURS, OURS, THEIRS])
+
+
+def test_a_terminated_pods_instance_costs_one_request(servers_tell_versions: bool) -> None:
+    """An instance that was renewed a moment ago is read in the request that removes it, if the server tells
+    versions; else it is read before.
+    """
+    notes = RecordingNotes(all_is_new=True, all_gives_way=True)
+    with one_server() as (_, peers), counted(peers.peers[0]) as sent:
+        assert not change_in_batches(peers, [instance(OURS, 0), instance(OURS, 1)], notes=notes)
+        for number in (0, 1):
+            known = notes.table.get(("RATING", f"{number:04}"))
+            assert known is not None
+            sent.clear()
+            assert not change_in_batches(peers, [], [known], notes=notes, is_terminated=number == 0)
+            assert sent == ([3] if number == 0 else [1, 2])
+            assert peers.peers[0].read(*known.key) is None
+            assert ("gone", known.instance_id) in notes.notes
+    assert servers_tell_versions or number
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("status", [Status.UP, Status.OUT_OF_SERVICE])
+def test_what_was_taken_over_since_its_renewal_is_put_back(status: Status, leads: bool) -> None:
+    """Another owner's instance that was removed unread stands again as it was, a person's status included,
+    and is a conflict, also where another replica leads by then.
+    """
+    notes = RecordingNotes(all_is_new=True, all_gives_way=True)
+    with one_server() as (cluster, peers):
+        server = peers.peers[0]
+        ours = [instance(OURS, number) for number in (0, 1)]
+        assert not change_in_batches(peers, ours, notes=notes)
+        cluster.clock.advance(5_000)
+        server.register(instance(THEIRS, 1, cluster.clock.now_ms))
+        if status is Status.OUT_OF_SERVICE:
+            server.set_status(ours[1], status)
+        theirs = server.read(*ours[1].key)
+        assert theirs is not None
+        known = [notes.table.get(one.key) or one for one in ours]
+        send = server.send_batch
+
+        def send_and_lose_leadership(items: Sequence[bytes]) -> list[ItemResponse]:
+            answers = send(items)
+            if not leads:
+                peers.may_write = lambda: False
+            return answers
+
+        with mock.patch.object(server, "send_batch", send_and_lose_leadership):
+            failures = change_in_batches(peers, [], known, notes=notes, is_terminated=True)
+        held = server.read(*theirs.key)
+        assert server.read(*ours[0].key) is None
+    assert {key: type(error) for key, error in failures.items()} == {theirs.key: OwnershipConflict}
+    assert held is not None
+    assert (held.owner, held.status, held.overridden_status, held.written_at_ms) == (
+        THEIRS,
+        theirs.status,
+        theirs.overridden_status,
+        theirs.written_at_ms,
+    )
+    assert ("gone", theirs.instance_id) not in notes.notes
+    assert ("found", theirs.instance_id) in notes.notes
+
+
+def test_several_servers_are_read_before_a_removal() -> None:
+    """At several servers a terminated pod's instance is read before it is removed: another owner's at one of
+    them stays.
+    """
+    cluster = EurekaCluster(URLS)
+    cluster.cut = {(a, b) for a in URLS for b in URLS if a != b}
+    cluster.clock.advance(3_600_000)
+    notes = RecordingNotes(all_is_new=True, all_gives_way=True)
+    with owned(World(cluster)), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        assert not change_in_batches(peers, [instance(OURS, 0)], notes=notes)
+        known = notes.table.get(("RATING", "0000"))
+        assert known is not None
+        cluster.clock.advance(1_000)
+        peers.peers[2].register(instance(THEIRS, 0, cluster.clock.now_ms))
+        with counted(peers.peers[0]) as sent:
+            failures = change_in_batches(peers, [], [known], notes=notes, is_terminated=True)
+        left = [owner_on(cluster, url, 0) for url in URLS]
+    assert sent == [1]
+    assert list(failures) == [known.key]
+    assert left == [OURS, OURS, THEIRS]

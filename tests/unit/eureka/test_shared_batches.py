@@ -42,22 +42,12 @@ class Server:
         """Send items on a thread of its own, and return once they are sent or wait."""
         return self.submit(lambda: [b"%d" % number for number in numbers], len(numbers))
 
-    def read(self, *numbers: int) -> Future[Sequence[ItemResponse]]:
-        """Send items that may wait, as :meth:`send` does others."""
-        return self.submit(lambda: [b"%d" % number for number in numbers], len(numbers), may_wait=True)
-
-    def submit(
-        self, make_items: MakeItems, most_items: int, *, may_wait: bool = False
-    ) -> Future[Sequence[ItemResponse]]:
+    def submit(self, make_items: MakeItems, most_items: int) -> Future[Sequence[ItemResponse]]:
         """Send what ``make_items`` returns on a thread of its own, and return once it is sent or waits."""
-        before = self._count_parts()
-        future = self._pool.submit(self.batches.send, make_items, most_items, may_wait=may_wait)
-        wait_until(lambda: self._count_parts() > before, "it sent", SECONDS)
+        sent = len(self.got) + len(self.batches.waiting)
+        future = self._pool.submit(self.batches.send, make_items, most_items)
+        wait_until(lambda: len(self.got) + len(self.batches.waiting) > sent, "it sent", SECONDS)
         return future
-
-    def _count_parts(self) -> int:
-        """Return how many items were sent, and how many threads wait."""
-        return sum(map(len, self.got)) + len(self.batches.waiting)
 
     def send_batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Stand in for :meth:`.Peer.send_batch`."""
@@ -100,54 +90,6 @@ def test_one_after_the_other_goes_at_once(server: Server) -> None:
     server.gate.set()
     assert [codes(server.send(number)) for number in range(5)] == [[number] for number in range(5)]
     assert server.got == [[number] for number in range(5)]
-
-
-def test_reads_wait_for_a_request_that_goes_anyway(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under load, items that may wait go with the next request, also where one could begin or has ended."""
-    monkeypatch.setattr(shared_batches, "MOST_REQUESTS_UNDER_WAY", 2)
-    monkeypatch.setattr(shared_batches, "LONGEST_READ_WAIT_SECONDS", SECONDS)
-    server.gate.set()
-    first = server.send(1)
-    assert codes(first) == [1]
-    reads = [server.read(2), server.read(3)]
-    assert codes(server.send(4)) == [4]
-    assert [codes(one) for one in reads] == [[2], [3]]
-    server.gate.clear()
-    under_way = server.send(5)
-    late = server.read(6)
-    server.gate.set()
-    assert codes(under_way) == [5]
-    assert server.got == [[1], [4, 2, 3], [5]]
-    assert codes(server.send(7)) == [7]
-    assert (codes(late), server.got[-1]) == ([6], [7, 6])
-
-
-def test_a_read_goes_at_once_where_nothing_goes_and_soon_where_nothing_follows(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lone read does not wait; the first of several that wait in vain takes the others along."""
-    monkeypatch.setattr(shared_batches, "LONGEST_READ_WAIT_SECONDS", SECONDS)
-    server.gate.set()
-    assert [one.status_code for one in server.read(1).result(SECONDS / 3)] == [1]
-    monkeypatch.setattr(shared_batches, "LONGEST_READ_WAIT_SECONDS", 0.3)
-    reads = [server.read(2), server.read(3)]
-    assert [codes(one) for one in reads] == [[2], [3]]
-    assert server.got[0] == [1]
-    assert [sorted(one) for one in server.got[1:]] == [[2, 3]]
-
-
-def test_a_read_at_a_slow_server_waits_as_long_as_a_change(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While no request may begin, a read waits for the end of one as a change does, and is sent then."""
-    monkeypatch.setattr(shared_batches, "LONGEST_READ_WAIT_SECONDS", 0.05)
-    sent = [server.send(1), server.read(2), server.read(3)]
-    with pytest.raises(TimeoutError):
-        sent[1].result(0.3)
-    assert server.got == [[1]]
-    server.gate.set()
-    assert [codes(one) for one in sent] == [[1], [2], [3]]
-    assert server.got == [[1], [2, 3]]
 
 
 def test_a_slow_server_gets_one_more_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

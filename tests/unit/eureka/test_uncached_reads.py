@@ -118,9 +118,7 @@ class Cluster(Peers):
         """Return the merged lists of all servers."""
         return merge_lists(one.listed for one in self.servers), {}
 
-    def send_batch(
-        self, peer: Any, make_items: MakeItems, most_items: int, **_: Any
-    ) -> Sequence[ItemResponse]:
+    def send_batch(self, peer: Any, make_items: MakeItems, most_items: int) -> Sequence[ItemResponse]:
         """Send a batch to this server."""
         answers: list[ItemResponse] = peer.send_batch(make_items())
         assert len(answers) <= most_items

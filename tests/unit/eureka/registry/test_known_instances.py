@@ -153,6 +153,39 @@ def test_what_needs_no_read_before_an_update() -> None:
     assert not registry.instances.registered_instance_if_certain(update)
 
 
+def test_what_needs_no_read_before_a_removal() -> None:
+    """Only a terminated pod's instance is removed unread: its owner's own, renewed as this replica wrote it,
+    at a server whose renewals neither fail nor wait.
+    """
+    registry = EurekaRegistry(
+        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, may_follow_another_leader=lambda: False
+    )
+    registry.start_leading(0)
+    one = instance("one")
+    removal = ChangeOrder(Change(Action.DEREGISTER, one, one, is_terminated=True), OWNER)
+    can_remove = registry.instances.can_remove_unread
+    assert not can_remove(removal), "nobody wrote it"
+    registry.instances.note_registered(one)
+    assert can_remove(removal)
+    assert not can_remove(replace(removal, owner="cluster/lab/shop/another"))
+    assert not can_remove(replace(removal, change=replace(removal.change, is_terminated=False)))
+    registry.table.store_read_instance(replace(one, metadata={"eurekube.owner": f"{OWNER}-b"}))
+    assert not can_remove(removal), "another owner's by now"
+    registry.instances.note_registered(one)
+    registry.table.note_override_change(one)
+    assert not can_remove(removal), "its status may be a person's"
+    other = replace(one, instance_id="other")
+    of_other = ChangeOrder(Change(Action.DEREGISTER, other, other, is_terminated=True), OWNER)
+    registry.instances.note_registered(other)
+    assert can_remove(of_other)
+    registry.renewals.remove(other.key)
+    assert not can_remove(of_other), "nobody renews it"
+    registry.instances.note_registered(other)
+    assert can_remove(of_other)
+    registry.reachability.await_list_after_takeover()
+    assert not can_remove(of_other), "another replica may still write"
+
+
 def test_what_a_hand_over_replaced_is_older_and_of_the_same_cluster() -> None:
     """A version is superseded if both it and the newer one belong to syncers of this cluster."""
     registry = Holding().registry()

@@ -912,3 +912,30 @@ def test_standing_by_ends_every_renewal(start: Start) -> None:
     wait_until(lambda: peers.renewed[instance(3).key] > 1, "renewals after that", WAIT_SECONDS)
     assert peers.renewed[instance(1).key] == before[instance(1).key]
     assert peers.renewed[instance(2).key] == 0
+
+
+def test_a_renewal_is_current_while_its_server_accepts_all(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance counts as renewed lately if no renewal fails, waits for long, or was refused."""
+    monkeypatch.setattr(windows, "RENEWAL_TICK_SECONDS", 0.05)
+    one, other = instance(1), instance(2)
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=0.2)
+    assert not renewals.is_renewal_current(one.key)
+    for each in (one, other):
+        renewals.add(each, just_registered=True)
+    assert renewals.is_renewal_current(one.key)
+    peers.errors[one.key] = RegistryRejected("no", status_code=500)
+    wait_until(lambda: not renewals.is_renewal_current(one.key), "a refusal", WAIT_SECONDS)
+    assert renewals.is_renewal_current(other.key)
+    del peers.errors[one.key]
+    wait_until(lambda: renewals.is_renewal_current(one.key), "its end", WAIT_SECONDS)
+    peers.error = RegistryUnreachable("away")
+    wait_until(lambda: not renewals.is_renewal_current(other.key), "a failure", WAIT_SECONDS)
+    peers.error = None
+    wait_until(lambda: renewals.is_renewal_current(other.key), "its end", WAIT_SECONDS)
+    monkeypatch.setattr(windows, "LONGEST_RENEWAL_WAIT_SECONDS", 0.02)
+    peers.gate.clear()
+    wait_until(lambda: not renewals.is_renewal_current(other.key), "the wait", WAIT_SECONDS)
+    peers.gate.set()
