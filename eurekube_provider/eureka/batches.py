@@ -528,6 +528,11 @@ def _put_back_others(
         except OwnershipConflict as conflict:
             conflicts[order.key] = conflict
             others += [one] if one is not None else []
+    for one in others:
+        _log.warning(
+            "removed an instance that another owner had taken over, registering it again as it was",
+            extra={"application": one.application, "instance": one.instance_id, "owner": one.owner},
+        )
     if others:
         register_copies_at(peer, others)
 

@@ -629,7 +629,9 @@ def test_a_terminated_pods_instance_costs_one_request(servers_tell_versions: boo
 
 @pytest.mark.parametrize("leads", [True, False])
 @pytest.mark.parametrize("status", [Status.UP, Status.OUT_OF_SERVICE])
-def test_what_was_taken_over_since_its_renewal_is_put_back(status: Status, leads: bool) -> None:
+def test_what_was_taken_over_since_its_renewal_is_put_back(
+    status: Status, leads: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Another owner's instance that was removed unread stands again as it was, a person's status included,
     and is a conflict, also where another replica leads by then.
     """
@@ -667,6 +669,7 @@ def test_what_was_taken_over_since_its_renewal_is_put_back(status: Status, leads
     )
     assert ("gone", theirs.instance_id) not in notes.notes
     assert ("found", theirs.instance_id) in notes.notes
+    assert caplog.text.count("another owner had taken over") == 1
 
 
 def test_several_servers_are_read_before_a_removal() -> None:
