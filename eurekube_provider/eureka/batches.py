@@ -117,7 +117,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     then read. With several servers the first gives way to versions of any age: another client may have
     registered one at a single server, behind a network split, where the other servers do not know it.
 
-    The only server is not asked first for the instances of terminated pods that it has just renewed.
+    Servers are not asked first for the instances of terminated pods that all of them have just renewed.
 
     :param orders: no two of them have the same key.
     :returns: the failed changes, and why.
@@ -133,7 +133,7 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     unread = {
         order.key: order
         for order in leaving
-        if len(peers.peers) == 1 and peers.tells_versions(peers.peers[0]) and notes.can_remove_unread(order)
+        if all(map(peers.tells_versions, peers.peers)) and notes.can_remove_unread(order)
     }
     unread_keys = over.keys() | new | unread.keys()
     read = [one.change.instance for one in orders if one.key not in unread_keys]

@@ -8,9 +8,8 @@ Each read has one purpose:
 old. A plan that was just made from such a read needs no other.
 - Before a removal every server is asked: an instance that only one of them holds may be somebody else's, and
 one that none holds is not removed, since the removal could only hit somebody who registers it at this moment.
-In a batch to the only server the instance of a terminated pod, renewed within
-:data:`.windows.RENEWAL_INTERVAL_SECONDS`, is read in the request that removes it; what was another owner's is
-put back.
+In a batch the instance of a terminated pod, renewed within :data:`.windows.RENEWAL_INTERVAL_SECONDS`, is read
+in the request that removes it; what was another owner's is put back.
 Nothing is read afterwards, except where several servers answer at one URL: a server's answer to a removal
 says whether it held the instance. A renewal that was under way may bring the instance back a second later,
 and is looked for then (:mod:`.registry.repair`, :mod:`.removal_checks`).

@@ -107,7 +107,7 @@ class RegistryWriteNotes(WriteNotes):
         return held if is_sure and self._reachability.knows_all_instances else None
 
     def can_remove_unread(self, order: ChangeOrder) -> bool:
-        """Return whether the instance of a terminated pod is removed without a read before: the only server
+        """Return whether the instance of a terminated pod is removed without a read before: each server
         accepted its last renewal, and has not lost its memory.
         """
         if not order.change.is_terminated or self.most_servers_at_one_url > 1:

@@ -609,10 +609,8 @@ def test_a_server_that_holds_an_older_version_is_told_of_the_removal(owner: str)
     assert left == ([None] * 3 if owner is OURS else [OURS, OURS, THEIRS])
 
 
-def test_a_terminated_pods_instance_costs_one_request(servers_tell_versions: bool) -> None:
-    """An instance that was renewed a moment ago is read in the request that removes it, if the server tells
-    versions; else it is read before.
-    """
+def test_a_terminated_pods_instance_costs_one_request() -> None:
+    """A terminated pod's instance is read in the request that removes it; any other one before."""
     notes = RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (_, peers), counted(peers.peers[0]) as sent:
         assert not change_in_batches(peers, [instance(OURS, 0), instance(OURS, 1)], notes=notes)
@@ -624,7 +622,6 @@ def test_a_terminated_pods_instance_costs_one_request(servers_tell_versions: boo
             assert sent == ([3] if number == 0 else [1, 2])
             assert peers.peers[0].read(*known.key) is None
             assert ("gone", known.instance_id) in notes.notes
-    assert servers_tell_versions or number
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -672,9 +669,9 @@ def test_what_was_taken_over_since_its_renewal_is_put_back(
     assert caplog.text.count("another owner had taken over") == 1
 
 
-def test_several_servers_are_read_before_a_removal() -> None:
-    """At several servers a terminated pod's instance is read before it is removed: another owner's at one of
-    them stays.
+def test_another_owners_at_one_of_several_servers_is_put_back() -> None:
+    """At several servers a terminated pod's instance is removed by one request to each; another owner's at one
+    of them stands there again, and is a conflict.
     """
     cluster = EurekaCluster(URLS)
     cluster.cut = {(a, b) for a in URLS for b in URLS if a != b}
@@ -690,6 +687,20 @@ def test_several_servers_are_read_before_a_removal() -> None:
         with counted(peers.peers[0]) as sent:
             failures = change_in_batches(peers, [], [known], notes=notes, is_terminated=True)
         left = [owner_on(cluster, url, 0) for url in URLS]
-    assert sent == [1]
-    assert list(failures) == [known.key]
-    assert left == [OURS, OURS, THEIRS]
+    assert sent == [3]
+    assert {key: type(error) for key, error in failures.items()} == {known.key: OwnershipConflict}
+    assert left == [None, None, THEIRS]
+    assert ("gone", known.instance_id) not in notes.notes
+
+
+def test_a_server_that_tells_no_versions_is_read_before_a_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was not seen lately to tell versions apart is asked before: its renewals prove nothing."""
+    notes = RecordingNotes(all_is_new=True, all_gives_way=True)
+    with one_server() as (_, peers), counted(peers.peers[0]) as sent:
+        assert not change_in_batches(peers, [instance(OURS, 0)], notes=notes)
+        known = notes.table.get(("RATING", "0000"))
+        assert known is not None
+        monkeypatch.setattr(Peers, "tells_versions", lambda *_: False)
+        sent.clear()
+        assert not change_in_batches(peers, [], [known], notes=notes, is_terminated=True)
+    assert sent == [1, 2]
