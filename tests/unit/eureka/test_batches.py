@@ -670,8 +670,8 @@ def test_what_was_taken_over_since_its_renewal_is_put_back(
 
 
 def test_another_owners_at_one_of_several_servers_is_put_back() -> None:
-    """At several servers a terminated pod's instance is removed by one request to each; another owner's at one
-    of them stands there again, and is a conflict.
+    """At several servers a terminated pod's instance is removed by one request to each; another owner's at
+    one of them stands there again, and is a conflict.
     """
     cluster = EurekaCluster(URLS)
     cluster.cut = {(a, b) for a in URLS for b in URLS if a != b}
@@ -694,7 +694,7 @@ def test_another_owners_at_one_of_several_servers_is_put_back() -> None:
 
 
 def test_a_server_that_tells_no_versions_is_read_before_a_removal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that was not seen lately to tell versions apart is asked before: its renewals prove nothing."""
+    """A server that was not seen lately to tell versions apart is asked before a removal."""
     notes = RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (_, peers), counted(peers.peers[0]) as sent:
         assert not change_in_batches(peers, [instance(OURS, 0)], notes=notes)
