@@ -73,11 +73,6 @@ class Connection:
     registry_kind: ClassVar[RegistryKind] = EUREKA
     max_answer_mib: int = DEFAULT_MAX_ANSWER_MIB
 
-    @property
-    def max_answer_bytes(self) -> int:
-        """The size, in bytes, of the largest answer that is read."""
-        return self.max_answer_mib * 2**20
-
     @classmethod
     def parse(
         cls,

@@ -111,15 +111,22 @@ class FinalResponse(http.client.HTTPResponse):
     which takes a sixth of the processor time of a request. It still reads all other heads.
     """
 
+    most_bytes: int | None = None
+
     def begin(self) -> None:
-        if self._read_plain_head():
-            return
-        super().begin()
+        """Read the head.
+
+        :raises AnswerTooLarge: it gives a length that is larger than ``most_bytes``.
+        """
+        if not self._read_plain_head():
+            super().begin()
         while 100 <= self.status < 200:
             if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
                 raise http.client.HTTPException("it changes to a protocol that nobody asked for")
             self.headers = self.msg = None  # type: ignore[assignment]
             super().begin()
+        if self.most_bytes is not None and self.length is not None and self.length > self.most_bytes:
+            raise AnswerTooLarge
 
     def _read_plain_head(self) -> bool:
         """Read the head as ``http.client`` does; return False, with nothing read, unless it is plain and came
@@ -128,14 +135,14 @@ class FinalResponse(http.client.HTTPResponse):
         found = _PLAIN_HEAD.match(self.fp.peek())
         if found is None:
             return False
-        pairs = _PLAIN_HEADER.findall(found[3].decode())
-        values = {name.lower(): value for name, value in pairs}
+        pairs, values = _PLAIN_HEADER.findall(found[3].decode()), dict[str, str]()
+        for name, value in pairs:
+            values[name.lower()] = value.lower()
         try:
             length = int(values.get("content-length", "-1"))
         except ValueError:
             return False
-        kind = values.get("content-type", "").lower()
-        if len(values) < len(pairs) or kind.startswith(("message/", "multipart/")):
+        if len(values) < len(pairs) or values.get("content-type", "").startswith(("message/", "multipart/")):
             return False
         self.fp.read(found.end())
         self.version, self.status, self.reason = 11, int(found[1]), (found[2] or b"").decode().strip()
@@ -143,28 +150,23 @@ class FinalResponse(http.client.HTTPResponse):
         self.headers = self.msg = http.client.HTTPMessage()
         for name, value in pairs:
             self.headers.set_raw(name, value)
-        self.chunked = values.get("transfer-encoding", "").lower() == "chunked"
+        self.chunked = values.get("transfer-encoding") == "chunked"
         self.chunk_left = None
         if self.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             self.length = 0
         else:
             self.length = None if self.chunked or length < 0 else length
         is_ended_by_closing = self.length is None and not self.chunked
-        self.will_close = is_ended_by_closing or "close" in values.get("connection", "").lower()
+        self.will_close = is_ended_by_closing or "close" in values.get("connection", "")
         return True
 
 
 class _BoundedResponse(FinalResponse):
-    """An HTTP response that raises AnswerTooLarge at once if its head gives too large a length."""
+    """An HTTP response with a deadline and a bound."""
 
     def __init__(self, sock: socket.socket, most_bytes: int, method: str | None) -> None:
         super().__init__(_AnswerReader(sock, most_bytes), method=method)  # type: ignore[arg-type]
-        self._most_bytes = most_bytes
-
-    def begin(self) -> None:
-        super().begin()
-        if self.length is not None and self.length > self._most_bytes:
-            raise AnswerTooLarge
+        self.most_bytes = most_bytes
 
     def read(self, amt: int | None = None) -> bytes:
         """Read the body.

@@ -31,7 +31,6 @@ from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.codec import (
     NotEurekas,
     instance_from_json,
-    instance_id_of,
     instance_to_json_text,
 )
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
@@ -121,7 +120,7 @@ class Peer:
         return self._request_finds_instance(
             "PUT",
             _instance_path(*instance.key),
-            f"renew {_describe_instance(instance)}",
+            f"renew {instance.application} {instance.instance_id}",
             _renewal_query(instance),
         )
 
@@ -138,7 +137,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        what = f"set the status of {_describe_instance(instance)} to {status}"
+        what = f"set the status of {instance.application} {instance.instance_id} to {status}"
         return self._request_about_status("PUT", what, instance, status)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
@@ -146,7 +145,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        what = f"clear the status of {_describe_instance(instance)}"
+        what = f"clear the status of {instance.application} {instance.instance_id}"
         return self._request_about_status("DELETE", what, instance, status)
 
     def _request_about_status(self, method: str, what: str, instance: Instance, status: Status) -> bool:
@@ -169,12 +168,7 @@ class Peer:
         response = self._request("GET", path, what, may_be_missing=True)
         if response is None:
             return None
-        return self._parse(
-            what,
-            response,
-            lambda: _parse_instance(response.body(windows.LARGEST_SINGLE_ANSWER_BYTES)),
-            judges_usability=True,
-        )
+        return self._parse(what, response, partial(_parse_instance, response), judges_usability=True)
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old: a hint, but no proof.
@@ -360,9 +354,8 @@ class Peer:
         path = _instance_path(*instance.key).rpartition("/")[0]
         text = instance_to_json_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
-        self._request(
-            "POST", path, f"{verb} {_describe_instance(instance)}", data=data, headers=headers, writes=True
-        )
+        what = f"{verb} {instance.application} {instance.instance_id}"
+        self._request("POST", path, what, data=data, headers=headers, writes=True)
 
     def _request_finds_instance(
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
@@ -392,21 +385,42 @@ class Peer:
         :param may_be_refused: True if any other refusal is allowed, too, and says nothing about the server.
         :returns: None for an allowed 404 or refusal.
         """
-        send = partial(
-            self._transport.request,
-            method,
-            path,
-            params=params,
-            data=data,
-            headers=headers or (_READ_HEADERS if data is None else _WRITE_HEADERS),
-            timeout_seconds=self.timeout_seconds,
-        )
-        response = self._send_and_receive(method, what, send, writes=writes)
-        code = response.status_code
-        if code < 300 and method != "GET" and _is_web_page(response):
+        for is_last in (False, True):
+            if writes and not self._may_write():
+                raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
+            started, counted_as, is_web_page, is_expected = time.monotonic(), NO_ANSWER_CODE, False, False
+            self.traffic.note_request_begins()
+            try:
+                response = self._transport.request(
+                    method,
+                    path,
+                    params,
+                    data,
+                    headers or (_READ_HEADERS if data is None else _WRITE_HEADERS),
+                    self.timeout_seconds,
+                )
+                code = response.status_code
+                counted_as = str(code)
+                # A gateway answers a change with a page, such as that of a login.
+                is_web_page = (
+                    code < 300
+                    and method != "GET"
+                    and bool(response.raw_body)
+                    and response.headers.get("Content-Type", "").startswith("text/html")
+                )
+                is_expected = not is_web_page if code < 300 else code == 404 and may_be_missing
+                break
+            except TransportError as broken:
+                failure = broken
+            finally:
+                seconds = time.monotonic() - started
+                self.traffic.note_request_ended(method, counted_as, seconds, is_usable=is_expected)
+            if is_last or not isinstance(failure, ConnectionBroken):
+                raise self._no_answer_error(what, failure, seconds)
+            # Else the server had closed a pooled connection; every request is repeatable.
+        if is_web_page:
             raise self._strange_answer_error(what, code, "a web page")
-        if code < 300 or (code == 404 and may_be_missing):
-            self.traffic.note_usability()
+        if is_expected:
             return response if code < 300 else None
         if may_be_refused:
             return None
@@ -418,32 +432,6 @@ class Peer:
             self.traffic.note_usability(str(error))
         raise error
 
-    def _send_and_receive(
-        self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
-    ) -> transport.EurekaResponse:
-        for attempt in (1, 2):
-            if writes and not self._may_write():
-                raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
-            started, code = time.monotonic(), NO_ANSWER_CODE
-            self.traffic.note_request_begins()
-            try:
-                response = send()
-                code = str(response.status_code)
-                return response
-            except TransportError as error:
-                failure = error
-            finally:
-                seconds = time.monotonic() - started
-                self.traffic.note_request_ended(method, code, seconds)
-            if attempt == 2 or not isinstance(failure, ConnectionBroken):
-                break  # else the server had closed a pooled connection; every request is repeatable
-        raise self._no_answer_error(what, failure, seconds)
-
-
-def _is_web_page(response: transport.EurekaResponse) -> bool:
-    """Return whether a gateway answered a change with a page, such as that of a login."""
-    return bool(response.raw_body) and response.headers.get("Content-Type", "").startswith("text/html")
-
 
 def _renewal_query(instance: Instance) -> dict[str, str]:
     """Return the query of a renewal, whose timestamp gets a 404 from a server with older contents."""
@@ -453,18 +441,18 @@ def _renewal_query(instance: Instance) -> dict[str, str]:
     return query
 
 
-def _parse_instance(text: bytes) -> Instance:
+def _parse_instance(response: transport.EurekaResponse) -> Instance:
     """Parse the answer to the read of one instance.
 
     :raises ValueError: the answer is no instance.
     """
-    document = json.loads(text)
+    document = json.loads(response.body(windows.LARGEST_SINGLE_ANSWER_BYTES))
     if not isinstance(document, dict) or not isinstance(document.get("instance"), dict):
         raise NotEurekas("it has no instance")
-    document = document["instance"]
-    if not instance_id_of(document):
+    instance = instance_from_json(document["instance"])
+    if not instance.instance_id:
         raise ValueError("an instance without an id")
-    return instance_from_json(document)
+    return instance
 
 
 def _instance_path(application: str, instance_id: str) -> str:
@@ -480,7 +468,3 @@ def _quote_segment(text: str) -> str:
     if problem := describe_unaddressable_name(text):
         raise RegistryRejected(f"{text!r} {problem}")
     return quote(text, safe="")
-
-
-def _describe_instance(instance: Instance) -> str:
-    return f"{instance.application} {instance.instance_id}"

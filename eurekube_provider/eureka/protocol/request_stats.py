@@ -98,8 +98,11 @@ class RequestStats:
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
 
-    def note_request_ended(self, method: str, code: str, seconds: float) -> None:
-        """Count a request that has ended."""
+    def note_request_ended(self, method: str, code: str, seconds: float, *, is_usable: bool = False) -> None:
+        """Count a request that has ended.
+
+        :param is_usable: True if the answer shows that the server can be used, see :meth:`note_usability`.
+        """
         with self._lock:
             self._requests[method, code] += 1
             self._open -= 1
@@ -108,7 +111,12 @@ class RequestStats:
                 if since is not None and now - since >= windows.LONG_SILENCE_SECONDS:
                     self._silences.append((since, now))
                 self._silent_since = now if self._open > 0 else None
+            if is_usable:
+                self._answered_at = time.time()
+            is_news = is_usable and not (self.state and self.state.is_up)
         self.durations.observe(seconds)
+        if is_news:
+            self.note_usability()
 
     def note_usability(self, error: str = "") -> None:
         """Note that the server could be used, or the error for which it could not."""

@@ -125,23 +125,19 @@ class EurekaResponse:
         return b"".join(self.pieces(most_bytes))
 
     def pieces(self, most_bytes: int | None = None) -> Iterator[bytes]:
-        """Yield the body, decompressed, in pieces, so that it is never in memory as a whole.
+        """Return the body, decompressed, in pieces, so that it is never in memory as a whole.
 
-        Takes and raises what :meth:`body` does.
+        Takes and raises what :meth:`body` does, perhaps only where a piece is asked for.
         """
         most_bytes = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
         if len(self.raw_body) > most_bytes:
             raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
         if self.headers.get("Content-Encoding") != "gzip":
-            yield self.raw_body
-            return
+            return iter((self.raw_body,))
         # The end of a gzip says how large it is; it may lie, so that the pieces are counted as well.
         if int.from_bytes(self.raw_body[-4:], "little") > most_bytes:
             raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
-        try:
-            yield from _decompress(self.raw_body, most_bytes)
-        except (EOFError, zlib.error) as error:
-            raise ValueError(f"not gzip ({error})") from None
+        return _decompress(self.raw_body, most_bytes)
 
     def text(self, most_bytes: int | None = None) -> str:
         """Return the body as text; empty where it cannot be decompressed, or is larger than the bound."""
@@ -154,20 +150,23 @@ class EurekaResponse:
 def _decompress(raw: bytes, most_bytes: int) -> Iterator[bytes]:
     """Yield the pieces of a gzip body of one or several members.
 
-    :raises EOFError: the last member is truncated.
+    :raises ValueError: it is no gzip, or its last member is truncated.
     :raises ResponseTooLarge: the result is larger than ``most_bytes``; no more than that was decompressed.
     """
     count = 0
     while raw:
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         while not member.eof:
-            piece = member.decompress(raw, _DECOMPRESSION_STEP_BYTES)
+            try:
+                piece = member.decompress(raw, _DECOMPRESSION_STEP_BYTES)
+            except zlib.error as error:
+                raise ValueError(f"not gzip ({error})") from None
             raw = member.unconsumed_tail or member.unused_data
             count += len(piece)
             if count > most_bytes:
                 raise ResponseTooLarge(f"more than {most_bytes / 2**20:g} MiB")
             if not (piece or raw or member.eof):
-                raise EOFError("its end is missing")
+                raise ValueError("not gzip (its end is missing)")
             yield piece
 
 
@@ -196,7 +195,8 @@ class Transport:
         self.proxy = proxy_without_credentials(proxy) if proxy else ""
         """The proxy in between, without credentials; empty for none."""
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
-        pools = bounded_pool_classes(connection.max_answer_bytes)
+        self._most_bytes = connection.max_answer_mib * 2**20
+        pools = bounded_pool_classes(self._most_bytes)
         if proxy:
             self._pool, self._origin = _proxy_pool(proxy, options), f"{parts.scheme}://{parts.netloc}"
             self._pool.pool_classes_by_scheme = pools
@@ -315,8 +315,7 @@ class Transport:
             raise ConnectionBroken(_root_cause(error)) from None
         except ValueError as error:  # of a header, which it would show
             raise TransportError(f"the request cannot be sent ({type(error).__name__})") from None
-        most_bytes = self._connection.max_answer_bytes
-        return EurekaResponse(response.status, response.headers, response.data, most_bytes)
+        return EurekaResponse(response.status, response.headers, response.data, self._most_bytes)
 
 
 def _authorization_header(connection: Connection) -> dict[str, str]:
