@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, InstanceKey, newest
@@ -16,15 +16,14 @@ from eurekube_provider.eureka.table import InstanceTable
 
 @dataclass(frozen=True, slots=True)
 class ChangeOrder:
-    """A change, and the owner on whose behalf it is made."""
+    """A change, the owner on whose behalf it is made, and the key of the instance."""
 
     change: Change
     owner: str
+    key: InstanceKey = field(init=False, compare=False, repr=False)
 
-    @property
-    def key(self) -> InstanceKey:
-        """The key of the instance."""
-        return self.change.instance.key
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.change.instance.key)
 
     def may_change(self, have: Instance) -> bool:
         """Return whether the order may change an instance: its owner's, or still that of the owner from whom

@@ -93,6 +93,8 @@ class Peers:
     @property
     def peers_not_avoided(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
+        if not self.avoided.faults:
+            return self.peers
         return tuple(peer for peer in self.peers if not self.avoided.is_avoided(peer))
 
     def renew(self, instance: Instance, renewal_number: int = 0) -> bool:
@@ -317,7 +319,7 @@ class Peers:
     def ask_in_turn(
         self,
         ask: Callable[[Peer], _T],
-        is_found: Callable[[_T], bool] = lambda _: True,
+        is_found: Callable[[_T], bool] | None = None,
         first_index: int = 0,
         *,
         may_be_slow: bool = False,
@@ -326,7 +328,7 @@ class Peers:
 
         A server that is avoided is not waited for where another one has answered.
 
-        :param is_found: returns True for an answer that ends the search.
+        :param is_found: returns True for an answer that ends the search; None where any does.
         :param may_be_slow: True for an answer that takes its time: no server counts as slow for it.
         :raises RegistryError: no server answered.
         """
@@ -359,10 +361,10 @@ class Peers:
             failures.pop(peer, None)
             if elapsed > windows.SLOW_SERVER_SECONDS and not may_be_slow:
                 self.avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
-            else:
+            elif peer.url in self.avoided.faults:
                 self.avoided.stop_avoiding(peer)
             answers.append(answer)
-            if is_found(answer):
+            if is_found is None or is_found(answer):
                 break
         if not answers:
             raise next(iter(failures.values()))
@@ -373,7 +375,8 @@ class Peers:
 
     def peers_in_order(self, first_index: int = 0) -> list[Peer]:
         """Return the servers in the order in which they are asked: avoided ones last."""
-        return sorted((*self.peers[first_index:], *self.peers[:first_index]), key=self.avoided.is_avoided)
+        ordered = [*self.peers[first_index:], *self.peers[:first_index]]
+        return sorted(ordered, key=self.avoided.is_avoided) if self.avoided.faults else ordered
 
 
 def still_held_error(peers: Peers, instance: Instance) -> RegistryUnreachable:

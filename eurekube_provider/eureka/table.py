@@ -161,10 +161,12 @@ class InstanceTable:
         A pod that takes the name of an ended one is another pod, and does not inherit the override.
         """
         with self._lock:
-            for record in [self._records[key] for key in self._lost_by_owner.get(owner, ())]:
+            for key in tuple(self._lost_by_owner.get(owner, ())):
+                record = self._records[key]
                 self._stop_restoring_lost_instance(record, owner)
                 self._drop_if_empty(record)
-            for record in [self._records[key] for key in self._lost_overrides]:
+            for key in tuple(self._lost_overrides):
+                record = self._records[key]
                 lost = record.lost_overridden_instance
                 if lost is not None and lost.owner == owner and record.key not in wanted:
                     self._forget_lost_override(record)

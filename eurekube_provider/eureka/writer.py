@@ -182,10 +182,12 @@ class Writer:
         self, orders: Sequence[ChangeOrder], executor: Executor | None, *, is_from_uncached_reads: bool
     ) -> list[ChangeError | None]:
         """Carry out changes of one kind by single requests; return an error or None for each."""
-        leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
-        blocked = ensure_successors_by_application(self.peers, self.notes.table, leaving)
+        blocked: dict[str, BlockingErrorByUrl] = {}
+        if orders[0].change.action is Action.DEREGISTER:
+            leaving = [one.change.instance for one in orders]
+            blocked = ensure_successors_by_application(self.peers, self.notes.table, leaving)
         apply_one = partial(self._apply_one, blocked=blocked, is_from_uncached_reads=is_from_uncached_reads)
-        step = _give_up_after_time_outs(apply_one)
+        step = _give_up_after_time_outs(apply_one) if len(orders) > 1 else apply_one
         ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
         errors: list[ChangeError | None] = []
         for error in ended:
@@ -199,10 +201,17 @@ class Writer:
     ) -> ChangeError | LeadershipLost | None:
         """Carry out one change; return the error instead of raising it."""
         action = order.change.action
-        if not self.peers.may_write():  # what waits for its turn ends at once, and asks nothing
-            return LeadershipLost(f"{action}: not begun, since another replica may lead by now")
         try:
-            if action is Action.DEREGISTER:
+            # An owner's first instances are read before: the read shows who else has taken their ids.
+            if (
+                action is Action.REGISTER
+                and self.notes.has_instances(order.owner)
+                and self.notes.is_key_unused(order.key)
+            ):
+                self._register_new(order)  # begins with a write, before which may_write is asked
+            elif not self.peers.may_write():  # what waits for its turn ends at once, and asks nothing
+                return LeadershipLost(f"{action}: not begun, since another replica may lead by now")
+            elif action is Action.DEREGISTER:
                 self._deregister(
                     order,
                     blocked.get(order.change.instance.application, {}),
@@ -210,8 +219,6 @@ class Writer:
                 )
             elif action is Action.ENFORCE:
                 self._enforce_status(order.change)
-            elif action is Action.REGISTER and self._can_register_unread(order):
-                self._register_new(order)
             else:
                 self._replace_registered(
                     order, order.change.actual if is_from_uncached_reads else self._read_registered(order)
@@ -220,13 +227,6 @@ class Writer:
             return error
         self.notes.sent("", 1)
         return None
-
-    def _can_register_unread(self, order: ChangeOrder) -> bool:
-        """Return whether the id was never seen, and its owner has other instances already.
-
-        An owner's first instances are read before: if somebody else has taken their ids, the read shows it.
-        """
-        return self.notes.has_instances(order.owner) and self.notes.is_key_unused(order.key)
 
     def _read_registered(self, order: ChangeOrder) -> Instance | None:
         """Read the registered instance, which must be the owner's, or the one that the plan takes over."""
@@ -371,7 +371,7 @@ class Writer:
             if len(self.peers.peers) > 1:
                 self.notes.table.note_registered_at(peer.url, [instance])
 
-        self.peers.ask_in_turn(self._extended_to_remember_unanswered(instance, ask))
+        self.peers.ask_in_turn(partial(self._ask_and_remember_unanswered, instance, ask))
 
     def _replace_old_incarnations(self, instance: Instance) -> None:
         """Register an instance at each server that holds another incarnation of it.
@@ -385,21 +385,15 @@ class Writer:
             if held is not None and held.incarnation != instance.incarnation:
                 peer.register(instance)
 
-        self.peers.ask_all(self._extended_to_remember_unanswered(instance, ask))
+        self.peers.ask_all(partial(self._ask_and_remember_unanswered, instance, ask))
 
-    def _extended_to_remember_unanswered(
-        self, sent: Instance, ask: Callable[[Peer], _T]
-    ) -> Callable[[Peer], _T]:
-        """Return ``ask`` that also notes an unanswered write: a frozen server may carry it out later."""
-
-        def ask_and_remember(peer: Peer) -> _T:
-            try:
-                return ask(peer)
-            except RegistryUnreachable:
-                self.notes.table.remember_unanswered_write(sent)
-                raise
-
-        return ask_and_remember
+    def _ask_and_remember_unanswered(self, sent: Instance, ask: Callable[[Peer], _T], peer: Peer) -> _T:
+        """Ask a server, and note a write that it does not answer: a frozen one may carry it out later."""
+        try:
+            return ask(peer)
+        except RegistryUnreachable:
+            self.notes.table.remember_unanswered_write(sent)
+            raise
 
     # Statuses over the instance's own.
 
@@ -440,7 +434,7 @@ class Writer:
             return peer.set_status(instance, status)
 
         sent = replace(instance, status=status, overridden_status=status)
-        return self.peers.ask_in_turn(self._extended_to_remember_unanswered(sent, ask), is_found=bool)
+        return self.peers.ask_in_turn(partial(self._ask_and_remember_unanswered, sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Clear the instance's override, at each server that holds the instance.

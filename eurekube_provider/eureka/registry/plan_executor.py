@@ -52,7 +52,10 @@ class PlanExecutor:
         """
         if not plan.changes:
             return PlanOutcome()
-        if not self._do_batches_reach_all(lease_count) or not self._may_share_requests(plan, owner):
+        peers = self._writer.peers
+        # Nobody forwards a batch, and a single request reaches servers that this process does not.
+        reach_all = len(peers.peers_not_avoided) == len(peers.peers) and peers.uses_batches(lease_count)
+        if not reach_all or not self._may_share_requests(plan, owner):
             with self._without_sharing:
                 return self._writer.apply(plan, owner, self._executor, lease_count=lease_count)
         applications = frozenset(change.instance.application for change in plan.changes)
@@ -81,14 +84,6 @@ class PlanExecutor:
             if change.adopts or change.action is Action.SET_STATUS:
                 return False
         return self._writer.notes.has_instances(owner)
-
-    def _do_batches_reach_all(self, lease_count: int) -> bool:
-        """Return whether batches are used, and each server has answered lately.
-
-        Nobody forwards a batch, and a single request reaches servers that this process does not.
-        """
-        peers = self._writer.peers
-        return len(peers.peers_not_avoided) == len(peers.peers) and peers.uses_batches(lease_count)
 
     def _begin_unblocked_plans(self) -> None:
         """Begin the waiting plans, in the order in which they came; the lock must be held.

@@ -320,6 +320,15 @@ def test_what_may_not_be_written_is_not_even_read(parallel: bool) -> None:
     assert registry.asked == [("read", "b"), ("deregister", "b"), ("read", "b")]
 
 
+def test_a_new_instance_is_not_registered_without_the_lease() -> None:
+    """The first registration of what was never seen sends no request once this replica may no longer lead."""
+    peers = Peers(Connection(("http://127.0.0.1:1/eureka",)), lambda: False)
+    with pytest.raises(LeadershipLost, match="another replica may lead"):
+        Writer(peers, RecordingNotes(all_is_new=True)).apply(plan([A], [], OURS), OURS)
+    assert not peers.peers[0].traffic.requests
+    peers.close()
+
+
 class _OneServer(Registry):
     """A registry of one URL that keeps the newer version of an instance, as a server does."""
 
