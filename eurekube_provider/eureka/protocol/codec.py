@@ -46,9 +46,22 @@ quote_json = json.encoder.encode_basestring_ascii
 
 _cached_path_problem = lru_cache(maxsize=MAX_SHARED_VALUES)(describe_unaddressable_name)
 _DEFAULT_DATA_CENTER = DataCenter()
-_DEFAULT_DATA_CENTER_JSON = {"@class": DEFAULT_DATA_CENTER_CLASS, "name": _DEFAULT_DATA_CENTER.name}
+_DEFAULT_DATA_CENTER_JSON: dict[str, Any] = {
+    "@class": DEFAULT_DATA_CENTER_CLASS,
+    "name": _DEFAULT_DATA_CENTER.name,
+}
+_MISSING = (None, "")
 _STATUS_BY_TEXT = {status.value: status for status in Status}
 _DEFAULT_LEASE = EurekaLease()
+_OPTIONAL_FIELDS = {
+    "homePageUrl": "home_page_url",
+    "statusPageUrl": "status_page_url",
+    "healthCheckUrl": "health_check_url",
+    "secureHealthCheckUrl": "secure_health_check_url",
+    "lastDirtyTimestamp": "last_dirty_timestamp_ms",
+}
+"""The fields that are left out where they are empty, with their names in the model."""
+
 _DEFAULT_PORT, _DEFAULT_SECURE_PORT = Port(7001, enabled=True), Port(7002, enabled=False)
 
 
@@ -63,7 +76,16 @@ def instance_to_json_text(
     """
     # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
     unknown = f"{encode_json(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
-    more = "".join([f'"{key}":{quote_json(one)},' for key, one in _optional_fields(instance).items() if one])
+    more = ""
+    for key, name in _OPTIONAL_FIELDS.items():
+        value = getattr(instance, name)
+        if value not in ("", None):
+            more += f'"{key}":{quote_json(str(value))},'
+    center = _DEFAULT_DATA_CENTER_JSON
+    if instance.data_center != _DEFAULT_DATA_CENTER:
+        center = {"@class": instance.data_center.java_class, "name": instance.data_center.name}
+        if instance.data_center.metadata:
+            center["metadata"] = dict(instance.data_center.metadata)
     lease, port, secure_port = instance.lease, instance.port, instance.secure_port
     return (
         f'{{{unknown}"instanceId":{quote_json(instance.instance_id)},"app":{quote_json(instance.application)},'
@@ -75,7 +97,7 @@ def instance_to_json_text(
         f'"secureVipAddress":{quote_json(instance.secure_vip_address)},"countryId":1,{more}'
         f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
         f'"durationInSecs":{lease.duration_seconds}}},'
-        f'"dataCenterInfo":{encode_json(_data_center_to_json(instance.data_center))},'
+        f'"dataCenterInfo":{encode_json(center)},'
         f'"metadata":{encode_json(dict(instance.metadata))}}}'
     )
 
@@ -85,18 +107,6 @@ def instance_to_json_object(instance: Instance) -> dict[str, Any]:
     text = instance_to_json_text(instance, unknown_fields=instance.unknown_fields)
     document: dict[str, Any] = json.loads(text)
     return document
-
-
-def _optional_fields(instance: Instance) -> dict[str, str]:
-    """Return the fields that are left out where they are empty."""
-    stamp = instance.last_dirty_timestamp_ms
-    return {
-        "homePageUrl": instance.home_page_url,
-        "statusPageUrl": instance.status_page_url,
-        "healthCheckUrl": instance.health_check_url,
-        "secureHealthCheckUrl": instance.secure_health_check_url,
-        "lastDirtyTimestamp": "" if stamp is None else str(stamp),
-    }
 
 
 def instance_from_json(document: JsonObject, application: str = "") -> Instance:
@@ -119,7 +129,7 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
     secure_port = _port_from_json(document.get("securePort"), _DEFAULT_SECURE_PORT, problems)
     lease = _lease_from_json(document.get("leaseInfo"), problems)
     status = _status_from_json(document.get("status"), problems)
-    written_ms = _milliseconds_from_json(document.get("lastDirtyTimestamp"), problems)
+    written_ms = _parse_number("timestamp", document.get("lastDirtyTimestamp"), problems, _MISSING)
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append("metadata is no object, so that nobody knows who owns it")
@@ -144,7 +154,9 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
         secure_health_check_url=str(document.get("secureHealthCheckUrl") or ""),
         data_center=_data_center_from_json(document.get("dataCenterInfo")),
         last_dirty_timestamp_ms=written_ms,
-        last_updated_timestamp_ms=_milliseconds_from_json(document.get("lastUpdatedTimestamp"), problems),
+        last_updated_timestamp_ms=_parse_number(
+            "timestamp", document.get("lastUpdatedTimestamp"), problems, _MISSING
+        ),
         lease_ends_ms=lease_end_ms(document.get("leaseInfo")),
         unknown_fields=EMPTY_MAPPING if _KNOWN_FIELDS.issuperset(document) else _unknown_fields(document),
         unreadable="; ".join(problems),
@@ -254,16 +266,11 @@ def _port_from_json(value: Any, default: Port, problems: list[str]) -> Port:
     if value is None:
         return default
     fields = value if isinstance(value, dict) else {"$": value}
-    number = _parse_number("port", fields.get("$", default.number), problems)
+    number = fields.get("$", default.number)
+    if type(number) is not int:  # servers send one
+        number = _parse_number("port", number, problems)
     is_enabled = str(fields.get("@enabled", default.enabled)).strip().lower() == "true"
     return shared_port(0, enabled=False) if number is None else shared_port(number, enabled=is_enabled)
-
-
-def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
-    document: dict[str, Any] = {"@class": data_center.java_class, "name": data_center.name}
-    if data_center.metadata:
-        document["metadata"] = dict(data_center.metadata)
-    return document
 
 
 def _data_center_from_json(value: Any) -> DataCenter:
@@ -283,17 +290,18 @@ def lease_end_ms(value: Any) -> int | None:
     A server reports the time of the last renewal plus the lease's duration. Source: Lease.renew.
     """
     ends = value.get("lastRenewalTimestamp") if isinstance(value, dict) else None
-    return _milliseconds_from_json(ends, []) or None
+    return _parse_number("timestamp", ends, [], _MISSING) or None
 
 
 def _lease_from_json(value: Any, problems: list[str]) -> EurekaLease:
     default = _DEFAULT_LEASE
     if not isinstance(value, dict):
         return default
-    interval = _parse_number(
-        "lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds, problems
-    )
-    duration = _parse_number("lease", value.get("durationInSecs") or default.duration_seconds, problems)
+    interval = value.get("renewalIntervalInSecs") or default.renewal_interval_seconds
+    duration = value.get("durationInSecs") or default.duration_seconds
+    if not type(interval) is type(duration) is int:  # servers send both
+        interval = _parse_number("lease", interval, problems)
+        duration = _parse_number("lease", duration, problems)
     return default if interval is None or duration is None else shared_lease(interval, duration)
 
 
@@ -326,11 +334,12 @@ def _status_from_json(value: Any, problems: list[str]) -> Status:
         return Status.UNKNOWN
 
 
-def _milliseconds_from_json(value: Any, problems: list[str]) -> int | None:
-    return None if value in (None, "") else _parse_number("timestamp", value, problems)
-
-
-def _parse_number(field: str, value: Any, problems: list[str]) -> int | None:
+def _parse_number(
+    field: str, value: Any, problems: list[str], missing: tuple[object, ...] = ()
+) -> int | None:
+    """Return the number, or None for one of the values that stand for none."""
+    if value in missing:
+        return None
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
@@ -339,9 +348,7 @@ def _parse_number(field: str, value: Any, problems: list[str]) -> int | None:
 
 
 _SAMPLE_INSTANCE = Instance("SAMPLE", "sample", "", "", Port(80))
-_KNOWN_FIELDS = frozenset(instance_to_json_object(_SAMPLE_INSTANCE)) | frozenset(
-    _optional_fields(_SAMPLE_INSTANCE)
-)
+_KNOWN_FIELDS = frozenset(instance_to_json_object(_SAMPLE_INSTANCE)) | frozenset(_OPTIONAL_FIELDS)
 _KNOWN_FIELDS |= {"overriddenstatus", "lastUpdatedTimestamp"}
 # Computed by the server; handing them back would mean nothing.
 _KNOWN_FIELDS |= {"actionType", "isCoordinatingDiscoveryServer"}
