@@ -145,9 +145,12 @@ class EurekaRegistry:
 
         With an owner or an application, instances of another cluster of this cluster's name are left out.
         """
-        there = self.table.known_instances(owner, application)
         if not (owner or application):
-            return there
+            return self.table.known_instances()
+        table, name = self.table, application.upper()
+        there = table.instances_of_owner(owner) if owner else table.instances_of_application(name)
+        if owner and name:
+            there = [one for one in there if one.application == name]
         uid, is_of_other = self._ownership.cluster.uid, self._ownership.is_of_other_cluster_of_same_name
         return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) == uid or not is_of_other(one)]
 

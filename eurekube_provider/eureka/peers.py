@@ -336,12 +336,13 @@ class Peers:
         answers: list[_T] = []
         settled: set[Peer] = set()
         ordered = self.peers_in_order(first_index)
-        attempts = [(peer, False) for peer in ordered]
+        fresh: list[Peer] = []
         if not may_be_slow and not self._waits_for_all_servers:
             # Where several servers are not avoided, each of these is first asked with a short time-out.
             fresh = [peer for peer in ordered if not self.avoided.is_avoided(peer)]
-            attempts[:0] = [(peer, True) for peer in fresh if len(fresh) > 1]
-        for peer, is_short in attempts:
+        shorts = fresh if len(fresh) > 1 else []
+        for number, peer in enumerate((*shorts, *ordered)):
+            is_short = number < len(shorts)
             if peer in settled or (answers and self.avoided.is_avoided(peer)):
                 continue
             settled.add(peer)

@@ -449,13 +449,8 @@ class InstanceTable:
         with self._lock:
             return list(self._by_owner.get(owner, {}).values())
 
-    def known_instances(self, owner: str = "", application: str = "") -> list[Instance]:
-        """Return the instances of an owner, of an application, of both, or all."""
-        if owner:
-            owned, name = self.instances_of_owner(owner), application.upper()
-            return [one for one in owned if one.application == name] if name else owned
-        if application:
-            return self.instances_of_application(application)
+    def known_instances(self) -> list[Instance]:
+        """Return all instances."""
         with self._lock:
             return [record.instance for record in self._records.values() if record.instance is not None]
 

@@ -116,7 +116,7 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
     name = intern_text(str(document.get("app") or application).upper())
-    instance_id = instance_id_of(document)
+    instance_id = str(document.get("instanceId") or instance_id_of(document))
     ip_address = host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or "")
     problems: list[str] = []
     if _cached_path_problem(name):
@@ -130,7 +130,7 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
     lease = _lease_from_json(document.get("leaseInfo"), problems)
     status = _status_from_json(document.get("status"), problems)
     written_ms = _parse_number("timestamp", document.get("lastDirtyTimestamp"), problems, _MISSING)
-    metadata = document.get("metadata")
+    metadata, center = document.get("metadata"), document.get("dataCenterInfo")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append("metadata is no object, so that nobody knows who owns it")
     return Instance(
@@ -152,7 +152,9 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
         status_page_url=str(document.get("statusPageUrl") or ""),
         health_check_url=str(document.get("healthCheckUrl") or ""),
         secure_health_check_url=str(document.get("secureHealthCheckUrl") or ""),
-        data_center=_data_center_from_json(document.get("dataCenterInfo")),
+        data_center=_DEFAULT_DATA_CENTER
+        if center == _DEFAULT_DATA_CENTER_JSON
+        else _data_center_from_json(center),
         last_dirty_timestamp_ms=written_ms,
         last_updated_timestamp_ms=_parse_number(
             "timestamp", document.get("lastUpdatedTimestamp"), problems, _MISSING
@@ -274,7 +276,7 @@ def _port_from_json(value: Any, default: Port, problems: list[str]) -> Port:
 
 
 def _data_center_from_json(value: Any) -> DataCenter:
-    if not isinstance(value, dict) or value == _DEFAULT_DATA_CENTER_JSON:
+    if not isinstance(value, dict):
         return _DEFAULT_DATA_CENTER
     found = DataCenter(
         name=str(value.get("name") or "MyOwn"),

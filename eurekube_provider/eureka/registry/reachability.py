@@ -128,7 +128,7 @@ class Reachability:
             silence >= windows.LONG_SILENCE_SECONDS
             or not any(peer.traffic.state is not None for peer in self._peers.peers)
         )
-        if not self.has_been_read:
+        if self.read_at is None:
             return NeverRead(failure or (self._no_answer_error(silence) if is_silent else None))
         if failure is not None and self.fails_repeatedly:
             return Failing(failure, self._failing_since)
