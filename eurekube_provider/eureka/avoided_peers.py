@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from eurekube_provider.core.drain_time import CALLERS_RETURN_TO_SERVER_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistrySilent
@@ -16,34 +15,23 @@ from eurekube_provider.eureka.protocol.peer import Peer
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class PeerFault:
-    """A fault of a server since it last answered.
-
-    :ivar avoided_until: the time.monotonic until which it is asked last; 0 for the only server.
-    :ivar silence: the time.monotonic when it was found silent first, and last; None if it was not.
-    """
-
-    avoided_until: float = 0.0
-    silence: tuple[float, float] | None = None
-
-
 class AvoidedPeers:
     """The servers of one Eureka that are asked last; any number of threads may share the object.
 
-    :ivar faults: by URL; empty while every server answers.
+    :ivar avoided_until: by URL of each server with a fault since it last answered, the time.monotonic until
+        which it is asked last; 0 for the only server. Empty while all answer.
     """
 
     def __init__(self, peers: Collection[Peer]) -> None:
         self._are_several = len(peers) > 1
         self._lock = threading.Lock()
-        self.faults: dict[str, PeerFault] = {}
+        self.avoided_until: dict[str, float] = {}
+        self._silent: dict[str, tuple[float, float]] = {}  # found so first, and last
         self._late_until: dict[str, float] = {}
 
     def is_avoided(self, peer: Peer) -> bool:
         """Return whether a server is avoided now."""
-        fault = self.faults.get(peer.url)
-        return fault is not None and fault.avoided_until > time.monotonic()
+        return self.avoided_until.get(peer.url, 0.0) > time.monotonic()
 
     def avoid(self, peer: Peer, fault: str, error: RegistryError | str) -> None:
         """Ask a server last for a while, unless it is the only one.
@@ -52,13 +40,11 @@ class AvoidedPeers:
         """
         now = time.monotonic()
         with self._lock:
-            is_news = self._are_several and peer.url not in self.faults
-            noted = self.faults.setdefault(peer.url, PeerFault())
             if isinstance(error, RegistrySilent):
-                first, last = noted.silence or (now, now)
-                noted.silence = (first if now - last <= windows.SAME_SILENCE_SECONDS else now), now
-            if self._are_several:
-                noted.avoided_until = now + windows.AVOID_SERVER_SECONDS
+                first, last = self._silent.get(peer.url, (now, now))
+                self._silent[peer.url] = (first if now - last <= windows.SAME_SILENCE_SECONDS else now), now
+            is_news = self._are_several and peer.url not in self.avoided_until
+            self.avoided_until[peer.url] = now + windows.AVOID_SERVER_SECONDS if self._are_several else 0.0
         if is_news:
             _log.warning(
                 "Eureka server failed or was slow, asking the other servers first for a while",
@@ -75,8 +61,9 @@ class AvoidedPeers:
 
         Failed requests count as one silence only soon after each other: in between it may have answered.
         """
-        now, fault = time.monotonic(), self.faults.get(url)
-        first, last = (fault and fault.silence) or (now, now)
+        now = time.monotonic()
+        with self._lock:
+            first, last = self._silent.get(url, (now, now))
         return first if now - last <= windows.SAME_SILENCE_SECONDS else now
 
     def callers_may_be_away_until_by_url(self) -> dict[str, float]:
@@ -92,10 +79,10 @@ class AvoidedPeers:
     def stop_avoiding(self, peer: Peer) -> None:
         """Stop avoiding a server, since it answers."""
         with self._lock:
-            fault = self.faults.pop(peer.url, None)
-            if fault is not None and fault.silence is not None:
+            had_fault = self.avoided_until.pop(peer.url, None) is not None
+            silence = self._silent.pop(peer.url, None)
+            if silence is not None:
                 now = time.monotonic()
-                late_seconds = min(now - fault.silence[0], CALLERS_RETURN_TO_SERVER_SECONDS)
-                self._late_until[peer.url] = now + late_seconds
-        if fault is not None and self._are_several:
+                self._late_until[peer.url] = now + min(now - silence[0], CALLERS_RETURN_TO_SERVER_SECONDS)
+        if had_fault and self._are_several:
             _log.warning("Eureka server answers again, asking it as before", extra={"url": peer.url})

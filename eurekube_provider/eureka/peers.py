@@ -93,7 +93,7 @@ class Peers:
     @property
     def peers_not_avoided(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
-        if not self.avoided.faults:
+        if not self.avoided.avoided_until:
             return self.peers
         return tuple(peer for peer in self.peers if not self.avoided.is_avoided(peer))
 
@@ -340,9 +340,9 @@ class Peers:
         if not may_be_slow and not self._waits_for_all_servers:
             # Where several servers are not avoided, each of these is first asked with a short time-out.
             fresh = [peer for peer in ordered if not self.avoided.is_avoided(peer)]
-        shorts = fresh if len(fresh) > 1 else []
-        for number, peer in enumerate((*shorts, *ordered)):
-            is_short = number < len(shorts)
+        short_count = len(fresh) if len(fresh) > 1 else 0
+        for number, peer in enumerate((*fresh[:short_count], *ordered)):
+            is_short = number < short_count
             if peer in settled or (answers and self.avoided.is_avoided(peer)):
                 continue
             settled.add(peer)
@@ -362,7 +362,7 @@ class Peers:
             failures.pop(peer, None)
             if elapsed > windows.SLOW_SERVER_SECONDS and not may_be_slow:
                 self.avoided.avoid(peer, "is slow", f"it took {elapsed:.1f} s")
-            elif peer.url in self.avoided.faults:
+            elif peer.url in self.avoided.avoided_until:
                 self.avoided.stop_avoiding(peer)
             answers.append(answer)
             if is_found is None or is_found(answer):
@@ -377,7 +377,7 @@ class Peers:
     def peers_in_order(self, first_index: int = 0) -> list[Peer]:
         """Return the servers in the order in which they are asked: avoided ones last."""
         ordered = [*self.peers[first_index:], *self.peers[:first_index]]
-        return sorted(ordered, key=self.avoided.is_avoided) if self.avoided.faults else ordered
+        return sorted(ordered, key=self.avoided.is_avoided) if self.avoided.avoided_until else ordered
 
 
 def still_held_error(peers: Peers, instance: Instance) -> RegistryUnreachable:

@@ -114,10 +114,6 @@ class FinalResponse(http.client.HTTPResponse):
     most_bytes: int | None = None
 
     def begin(self) -> None:
-        """Read the head.
-
-        :raises AnswerTooLarge: it gives a length that is larger than ``most_bytes``.
-        """
         if not self._read_plain_head():
             super().begin()
         while 100 <= self.status < 200:
@@ -162,7 +158,7 @@ class FinalResponse(http.client.HTTPResponse):
 
 
 class _BoundedResponse(FinalResponse):
-    """An HTTP response with a deadline and a bound."""
+    """An HTTP response that raises AnswerTooLarge at once if its head gives too large a length."""
 
     def __init__(self, sock: socket.socket, most_bytes: int, method: str | None) -> None:
         super().__init__(_AnswerReader(sock, most_bytes), method=method)  # type: ignore[arg-type]

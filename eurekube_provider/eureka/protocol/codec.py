@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -78,8 +78,7 @@ def instance_to_json_text(
     unknown = f"{encode_json(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
     more = ""
     for key, name in _OPTIONAL_FIELDS.items():
-        value = getattr(instance, name)
-        if value not in ("", None):
+        if (value := getattr(instance, name)) not in _MISSING:
             more += f'"{key}":{quote_json(str(value))},'
     center = _DEFAULT_DATA_CENTER_JSON
     if instance.data_center != _DEFAULT_DATA_CENTER:
@@ -129,8 +128,8 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
     secure_port = _port_from_json(document.get("securePort"), _DEFAULT_SECURE_PORT, problems)
     lease = _lease_from_json(document.get("leaseInfo"), problems)
     status = _status_from_json(document.get("status"), problems)
-    written_ms = _parse_number("timestamp", document.get("lastDirtyTimestamp"), problems, _MISSING)
-    metadata, center = document.get("metadata"), document.get("dataCenterInfo")
+    written_ms = _parse_timestamp(document.get("lastDirtyTimestamp"), problems)
+    metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append("metadata is no object, so that nobody knows who owns it")
     return Instance(
@@ -152,13 +151,9 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
         status_page_url=str(document.get("statusPageUrl") or ""),
         health_check_url=str(document.get("healthCheckUrl") or ""),
         secure_health_check_url=str(document.get("secureHealthCheckUrl") or ""),
-        data_center=_DEFAULT_DATA_CENTER
-        if center == _DEFAULT_DATA_CENTER_JSON
-        else _data_center_from_json(center),
+        data_center=_data_center_from_json(document.get("dataCenterInfo")),
         last_dirty_timestamp_ms=written_ms,
-        last_updated_timestamp_ms=_parse_number(
-            "timestamp", document.get("lastUpdatedTimestamp"), problems, _MISSING
-        ),
+        last_updated_timestamp_ms=_parse_timestamp(document.get("lastUpdatedTimestamp"), problems),
         lease_ends_ms=lease_end_ms(document.get("leaseInfo")),
         unknown_fields=EMPTY_MAPPING if _KNOWN_FIELDS.issuperset(document) else _unknown_fields(document),
         unreadable="; ".join(problems),
@@ -276,7 +271,7 @@ def _port_from_json(value: Any, default: Port, problems: list[str]) -> Port:
 
 
 def _data_center_from_json(value: Any) -> DataCenter:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or value == _DEFAULT_DATA_CENTER_JSON:
         return _DEFAULT_DATA_CENTER
     found = DataCenter(
         name=str(value.get("name") or "MyOwn"),
@@ -292,7 +287,7 @@ def lease_end_ms(value: Any) -> int | None:
     A server reports the time of the last renewal plus the lease's duration. Source: Lease.renew.
     """
     ends = value.get("lastRenewalTimestamp") if isinstance(value, dict) else None
-    return _parse_number("timestamp", ends, [], _MISSING) or None
+    return _parse_timestamp(ends, []) or None
 
 
 def _lease_from_json(value: Any, problems: list[str]) -> EurekaLease:
@@ -311,6 +306,8 @@ def _metadata_from_json(value: Any) -> Mapping[str, str]:
     """Return metadata as strings, without the ``@class`` that servers send in an empty map."""
     if not isinstance(value, dict):
         return EMPTY_MAPPING
+    if "@class" not in value and {str}.issuperset(map(type, value.values())):
+        return _shared_metadata(tuple(value.items()))
     return _shared_metadata(
         tuple(
             [(str(key), "" if item is None else str(item)) for key, item in value.items() if key != "@class"]
@@ -339,7 +336,6 @@ def _status_from_json(value: Any, problems: list[str]) -> Status:
 def _parse_number(
     field: str, value: Any, problems: list[str], missing: tuple[object, ...] = ()
 ) -> int | None:
-    """Return the number, or None for one of the values that stand for none."""
     if value in missing:
         return None
     try:
@@ -349,6 +345,7 @@ def _parse_number(
         return None
 
 
+_parse_timestamp = partial(_parse_number, "timestamp", missing=_MISSING)
 _SAMPLE_INSTANCE = Instance("SAMPLE", "sample", "", "", Port(80))
 _KNOWN_FIELDS = frozenset(instance_to_json_object(_SAMPLE_INSTANCE)) | frozenset(_OPTIONAL_FIELDS)
 _KNOWN_FIELDS |= {"overriddenstatus", "lastUpdatedTimestamp"}
