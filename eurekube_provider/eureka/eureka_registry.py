@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.errors import RegistrySilent
@@ -59,12 +59,6 @@ class EurekaRegistry:
         renewal_interval_seconds: float = windows.RENEWAL_INTERVAL_SECONDS,
     ) -> None:
         self.peers, self.table = peers, peers.table
-        # What the table answers as it is.
-        self.get, self.cluster_names = self.table.get, self.table.cluster_names
-        self.count_up_instances = self.table.count_up_instances
-        self.instances_by_application = self.table.instances_by_application
-        self.instances_lost_by_registry = self.table.instances_lost_by_registry
-        self.stop_tracking_lost_instances = self.table.stop_tracking_lost_instances
         self._ownership = ownership = Ownership(cluster, operator_name, checks_cluster_uid=check_cluster)
         self.reachability = Reachability(peers)
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
@@ -160,8 +154,21 @@ class EurekaRegistry:
         uid, is_of_other = self._ownership.cluster.uid, self._ownership.is_of_other_cluster_of_same_name
         return [one for one in there if one.metadata.get(CLUSTER_UID_KEY) == uid or not is_of_other(one)]
 
+    def instances_by_application(self) -> dict[str, tuple[Instance, ...]]:
+        """Return all known instances, see :meth:`.MirrorSource.instances_by_application`."""
+        return self.table.instances_by_application()
+
+    def get(self, key: InstanceKey) -> Instance | None:
+        return self.table.get(key)
+
     def owners(self, *, lookup_name: str = "") -> set[str]:
         return set(self.table.owners_found_under_name(lookup_name)) if lookup_name else self.table.owners()
+
+    def cluster_names(self) -> set[str]:
+        return self.table.cluster_names()
+
+    def count_up_instances(self, *, owner: str = "", cluster: str = "") -> int:
+        return self.table.count_up_instances(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> PlanOutcome:
         """Carry out a plan on behalf of ``owner``; other owners' plans may share its requests."""
@@ -190,6 +197,12 @@ class EurekaRegistry:
     def let_lapse(self, instance: Instance) -> None:
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
+
+    def instances_lost_by_registry(self, owner: str) -> list[Instance]:
+        return self.table.instances_lost_by_registry(owner)
+
+    def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
+        self.table.stop_tracking_lost_instances(owner, wanted)
 
     def call_after_reads(self, was_read: Callable[[], None]) -> None:
         """Have ``was_read`` called after each reading. Call this before :meth:`start`."""

@@ -155,7 +155,7 @@ class InstanceTable:
             lost = record.lost_overridden_instance if record is not None else None
             return Status.UNKNOWN if lost is None else lost.overridden_status
 
-    def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey] = ()) -> None:
+    def stop_tracking_lost_instances(self, owner: str, wanted: Collection[InstanceKey]) -> None:
         """Drop an owner's forgotten instances, and keep lost overrides only for the instances that it wants.
 
         A pod that takes the name of an ended one is another pod, and does not inherit the override.
