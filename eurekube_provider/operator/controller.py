@@ -275,7 +275,7 @@ class Controller:
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
                 self._queue.retry(key)
                 _log.exception(
-                    "failed to reconcile a syncer, retrying: its instances are renewed meanwhile",
+                    "failed to reconcile a syncer, retrying: its instances that were read are renewed",
                     extra={"syncer": "/".join(key)},
                 )
             finally:
@@ -301,7 +301,7 @@ class Controller:
         else:
             delay = self._queue.retry(key)
             _log.warning(
-                "failed to reconcile a syncer, retrying: its instances are renewed meanwhile",
+                "failed to reconcile a syncer, retrying: its instances that were read are renewed",
                 extra={"syncer": "/".join(key), "error": str(result.error), "retry_seconds": round(delay, 1)},
             )
         return result.error is not None

@@ -37,6 +37,7 @@ def error_for_response(
     body = " ".join(words[:200])[:200]  # its beginning, in one line
     shown_body = f" ({body})" if body else ""
     kind: type[RegistryError] = RegistryDenied
+    reason = f"{url} answered {code}{shown_body}"
     if code == 407:
         reason = (
             f"the proxy {proxy or 'on the way'} to {url} answered 407, so that it wants other credentials:"
@@ -62,11 +63,12 @@ def error_for_response(
             " show"
         )
     elif code >= 500:
-        kind, reason = RegistryUnreachable, f"{url} answered {code}{shown_body}"
+        kind = RegistryUnreachable
+        if code == 503 and not body and what.startswith("list"):
+            reason += "; a rate limiter spares eureka.server.rate-limiter-privileged-clients: add eurekube"
     else:
         is_unusable = judges_usability and code in _UNUSABLE_STATUS_CODES
         kind = RegistryUnreachable if is_unusable else RegistryRejected
-        reason = f"{url} answered {code}{shown_body}"
         if code in _REDIRECT_STATUS_CODES:
             location = hide(response.headers.get("Location", "").rpartition("@")[2])
             reason += f"; it redirects to {location}: use that address"

@@ -24,11 +24,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistrySilent, Re
 from eurekube_provider.core.quoting import MIN_SECRET_LENGTH, REDACTION_PLACEHOLDER
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection, read_secret
-from eurekube_provider.runtime.bounded_http import (
-    AnswerTooLarge,
-    AnswerTooSlow,
-    bounded_pool_classes,
-)
+from eurekube_provider.runtime.bounded_http import AnswerTooLarge, AnswerTooSlow, bounded_pool_classes
 
 _log = logging.getLogger(__name__)
 
@@ -181,6 +177,7 @@ class Transport:
         parts = urlsplit(url)
         self._url, self._connection = url, connection
         self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube"}
+        self._headers["DiscoveryIdentity-Name"] = "eurekube"  # by which a server's rate limiter may spare us
         self._authorization = _authorization_header(connection)
         options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": _NO_RETRIES}
         options["timeout"] = urllib3.Timeout(

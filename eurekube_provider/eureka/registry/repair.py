@@ -361,8 +361,8 @@ class Repair:
             self._table.notify_owners([owner])
         if noted:
             _log.warning(
-                "found instances missing in Eureka, having their syncers register them again: callers miss "
-                "them until then",
+                "found instances missing in Eureka, having their syncers register those that they want: "
+                "callers miss these until then",
                 extra={"count": len(noted)},
             )
         return noted

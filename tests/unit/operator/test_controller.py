@@ -77,6 +77,22 @@ def test_a_change_under_a_former_cluster_name_concerns_its_syncer(cluster: str, 
     assert bool(played.queue.depth) is is_ours
 
 
+def test_a_failed_reconcile_claims_no_renewals_of_what_was_not_read(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator that never read Eureka renews nothing, and its log does not say that it does."""
+
+    def fail(*_: object) -> PlanOutcome:
+        raise RegistryUnreachable("answered 503")
+
+    running.scene.endpoints(WEB, a=READY)
+    running.scene.carry_out = fail
+    running.start()
+    running.controller.lead()
+    wait_until(lambda: "failed to reconcile a syncer" in caplog.text, "the failure", 10)
+    assert "retrying: its instances that were read are renewed" in caplog.text
+
+
 def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -435,6 +435,16 @@ def test_a_server_in_trouble(answering: Answer, status: int) -> None:
     assert error.status_code == status
 
 
+def test_a_rate_limiter(answering: Answer) -> None:
+    """The error for a list's 503 without a body says how a server's rate limiter spares us; a body is
+    somebody else's.
+    """
+    spares = "a rate limiter spares eureka.server.rate-limiter-privileged-clients: add eurekube"
+    error_of(RegistryUnreachable, answering(503).peer.list_instances, "answered 503", spares)
+    error = error_of(RegistryUnreachable, answering(503, "no upstream").peer.list_instances, "no upstream")
+    assert spares not in str(error)
+
+
 def test_tls_where_there_is_none(answering: Answer) -> None:
     """The error for a failed TLS handshake says to check the CA file."""
     address = answering(200).address

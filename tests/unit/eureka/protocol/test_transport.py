@@ -131,6 +131,7 @@ def test_a_request_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     for piece in pieces:
         head, _, sent = piece.partition(b"\r\n\r\n")
         assert b"Accept: a/b" in head
+        assert b"\r\nDiscoveryIdentity-Name: eurekube\r\n" in head  # a rate limiter knows clients by it
         assert b"Content-Length: 15" in head
         assert sent == body
 

@@ -312,6 +312,16 @@ def test_very_many_that_are_missing_are_not_read_one_by_one() -> None:
     assert registry.table.get(missing[0].key) is None
 
 
+def test_the_log_promises_only_what_a_syncer_wants(caplog: pytest.LogCaptureFixture) -> None:
+    """What a stale list shows and no server holds may have been removed for good: the log names as registered
+    again, and as missed by callers, only what its syncer wants.
+    """
+    registry, removed = Holding().registry(), instance("pod")
+    registry.instances.note_registered(removed)
+    registry.repair.instances_missing([removed], None)
+    assert "register those that they want: callers miss these" in caplog.text
+
+
 @pytest.mark.parametrize("enforced", ["", "OUT_OF_SERVICE"])
 def test_a_stacks_status_that_somebody_cleared_without_the_next_one(enforced: str) -> None:
     """The same of a stack's registration: it is registered as UP and newer than it is, unless its program
