@@ -545,6 +545,10 @@ class _StepsDraft:
         leaving: list[Instance] = []
         moved: list[Instance] = []
         stand_here: frozenset[tuple[str, str, str]] | None = None
+        # The brake is to judge what is taken over now together with what was taken over before.
+        takes_over = self.rules.takes_over_under_former_cluster_names and bool(
+            situation.under_former_cluster_names.get(name)
+        )
         syncer, staying_out_of_service = situation.syncer, frozenset[str]()
         if self.rules.registers and syncer and syncer.on_termination is OnTermination.OUT_OF_SERVICE:
             staying_out_of_service = situation.desired.terminating_ids
@@ -576,7 +580,7 @@ class _StepsDraft:
                 or one.instance_id in situation.ended_ids
             ):
                 leaving.append(one)
-            elif removal_scope is RemovalScope.ENDED_PODS or situation.awaits_next_owners:
+            elif removal_scope is RemovalScope.ENDED_PODS or situation.awaits_next_owners or takes_over:
                 continue
             elif not is_wanted:
                 if stand_here is None:

@@ -518,9 +518,13 @@ ROWS: dict[str, Row] = {
     "the cluster is renamed, and a syncer's namespace cannot be read": Row(
         former("", "ab", "", SyncerState.UNKNOWN), "*a *b"
     ),
-    "taken over, and the brake holds what vanished": Row(
-        former("bc", "a", "a"), "&a", holds="all 2 instances would go"
+    "taken over, and what vanished waits until the brake judges all of them": Row(
+        former("bc", "a", "a"), "&a"
     ),
+    "taken over by a replica that was killed, and all endpoints vanished": Row(
+        former("c", "ab", ""), "&a &b"
+    ),
+    "taken over, and a pod terminated": Row(former("b", "a", "a", terminating_ids=ids("b")), "&a -b"),
     "name-of-the-cluster-that-nobody-reported": Row(
         unclaimed("abc", "ab"), "*a *b", again=BLOCKED_RECHECK_SECONDS
     ),
