@@ -106,13 +106,21 @@ class Tracer:
         return decided
 
     def _wrap_request(self, request: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(transport: Transport, method: str, path: str, **options: Any) -> Any:
+        def asked(
+            transport: Transport,
+            method: str,
+            path: str,
+            params: Any = None,
+            data: bytes | None = None,
+            *more: Any,
+            **options: Any,
+        ) -> Any:
             sent = time.monotonic()
             try:
-                return request(transport, method, path, **options)
+                return request(transport, method, path, params, data, *more, **options)
             finally:
                 thread = threading.current_thread().name
-                request_of = (sent, time.monotonic(), thread, method, path, options.get("data"))
+                request_of = (sent, time.monotonic(), thread, method, path, data)
                 self._requests.append(request_of)
 
         return asked
