@@ -265,7 +265,7 @@ class MirrorController:
         while (key := self._queue.get(group)) is not None:
             self._busy_since[thread] = time.monotonic()
             try:
-                if not (self._is_namespace_listed(key[0]) or self._is_being_deleted(key)):
+                if not self._is_listed(key):
                     self._queue.add_after(key, UNLISTED_RETRY_SECONDS)
                     continue
                 if self._pause_writes_if_too_many(key):
@@ -315,21 +315,22 @@ class MirrorController:
         self._rounds.pop(key, None)
         self._writes_paused_until.pop(key, None)
 
-    def _is_namespace_listed(self, namespace: str) -> bool:
-        """Return whether all objects of a namespace were listed, including persons' Services and their
-        endpoints.
+    def _is_listed(self, key: MirrorKey) -> bool:
+        """Return whether all objects of a mirror's namespace were listed, including persons' Services and
+        their endpoints; of a deleted mirror, its own objects that may be read.
 
-        Before that, a Service of ``attachTo`` that is not in the copy may still exist.
+        Before that, a Service of ``attachTo`` that is not in the copy may still exist, and so may slices in a
+        person's Service, which stay with it.
         """
+        if self._is_being_deleted(key):
+            return self.objects.are_listed
         groups = (self._watched.services, self._watched.slices)
-        return self.objects.are_listed_in(namespace) and all(
-            group.find_unsynced(namespace) is None for group in groups
+        return self.objects.are_listed_in(key[0]) and all(
+            group.find_unsynced(key[0]) is None for group in groups
         )
 
     def _is_being_deleted(self, key: MirrorKey) -> bool:
-        """Return whether a mirror is being deleted: it is cleaned up even before all lists, since owner
-        references remain.
-        """
+        """Return whether a mirror is being deleted."""
         item = self.objects.mirrors.get(*key)
         return item is not None and is_being_deleted(item)
 

@@ -310,6 +310,36 @@ def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
     scene.end()
 
 
+def test_a_deleted_mirror_keeps_its_finalizer_until_its_slices_were_listed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice in a Service that a person took over belongs to that Service, and would stay with it."""
+    path = f"{ENDPOINT_SLICES.path('shop')}/rating-1"
+    labels = {"kubernetes.io/service-name": "rating", MIRROR_LABEL: "review"}
+    metadata = {"namespace": "shop", "name": "rating-1", "uid": "1", "resourceVersion": "1", "labels": labels}
+    scene.api.objects[path] = {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": []}
+    scene.made("review")
+    scene.api.objects[MIRRORS.path("shop", "review")]["metadata"]["deletionTimestamp"] = (
+        "2026-01-01T00:00:00Z"
+    )
+    may_list, pages = threading.Event(), scene.pages
+
+    def late_pages(path: str, *given: Any, **more: Any) -> Iterator[Object]:
+        if path == ENDPOINT_SLICES.path(None):
+            may_list.wait(10.0)
+        return pages(path, *given, **more)
+
+    monkeypatch.setattr(scene, "pages", late_pages)
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.mirrors.objects.services.is_synced_or_forbidden, "the Services", 10.0)
+    time.sleep(1.5)
+    assert scene.api.writes == []
+    may_list.set()
+    wait_until(lambda: any("PATCH" in one for one in scene.api.writes), "the finalizer's end", 10.0)
+    assert path not in scene.api.objects
+
+
 def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
     """When somebody takes the labels off a mirror's slice, the mirror makes one of another name and
     reports the old one.
