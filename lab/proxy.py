@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,7 +77,8 @@ class Proxy:
     is a free one unless given. `others` are the ports of more servers: then it is a load balancer, which
     gives each server that listens a request in its turn. With `keeps_heads` every request's line and headers
     are kept in `heads`, and in `passed_on` once it was answered, after the times at which it came and the
-    answer was sent (`time.perf_counter()`).
+    answer was sent (`time.perf_counter()`). `on_request` gets each request before it is passed on, and
+    returns 0, or the status with which the proxy answers it in the server's place.
     """
 
     def __init__(
@@ -88,10 +89,12 @@ class Proxy:
         tls: ssl.SSLContext | None = None,
         others: Sequence[int] = (),
         keeps_heads: bool = False,
+        on_request: Callable[[bytes], int] = lambda _: 0,
     ) -> None:
         self.heads: list[str] = []
         self.passed_on: list[tuple[float, float, str]] = []
         self._keeps_heads = keeps_heads
+        self._on_request = on_request
         self.target_port = target_port
         self._turns = itertools.cycle((target_port, *others))
         self._servers = 1 + len(others)
@@ -289,6 +292,9 @@ class Proxy:
                     raise _ResetConnection
                 if settings.fault is Fault.ANSWER:
                     connection.sendall(_make_fault_answer(settings.status_code))
+                    continue
+                if status_code := self._on_request(request):
+                    connection.sendall(_make_fault_answer(status_code))
                     continue
                 server, answers = self._connect_to_next_server(servers)
                 server.sendall(request)
