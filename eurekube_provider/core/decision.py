@@ -491,7 +491,9 @@ class _StepsDraft:
                 situation.owner,
                 situation.self_registered_by_key,
             )
-        handed_over, leaving, moved = self._sort_into_handed_leaving_moved(name, is_home=is_home)
+        handed_over, leaving, moved = self._sort_into_handed_leaving_moved(
+            name, is_home=is_home, takes_over=bool(under_former_cluster_names)
+        )
         instances_to_lapse: tuple[Instance, ...] = ()
         keeps_all = situation.policy is Policy.UPSERT_ONLY and situation.state is not SyncerState.DELETED
         if keeps_all or self.rules.lets_leaving_instances_lapse:
@@ -509,15 +511,12 @@ class _StepsDraft:
             ),
             removals=tuple(
                 [
-                    Change(
-                        Action.DEREGISTER,
-                        one,
-                        one,
-                        is_terminated=one.instance_id in situation.terminating_ids,
-                    )
-                    for one in leaving
+                    replace(one, is_terminated=one.instance.instance_id in situation.terminating_ids)
+                    for one in plan((), leaving, situation.owner).changes
                 ]
-            ),
+            )
+            if leaving
+            else (),
             removals_after_move=plan((), moved, situation.owner).changes if moved else (),
             dead_registration_removals=tuple(map(removal_of_dead_registration, dead)),
             instances_to_lapse=instances_to_lapse,
@@ -527,10 +526,12 @@ class _StepsDraft:
         )
 
     def _sort_into_handed_leaving_moved(
-        self, name: str, *, is_home: bool
+        self, name: str, *, is_home: bool, takes_over: bool
     ) -> tuple[list[tuple[Instance, Instance]], list[Instance], list[Instance]]:
         """Sort the syncer's instances at a registry into handed-over, leaving and moved ones.
 
+        :param takes_over: True if others are taken over from a former name of the cluster: what vanished
+            waits, so that the brake judges all of them together.
         :returns: the instances given to other syncers (as wanted, and as they stand); those that leave; and
             those that leave because they are registered at ``home_registry``. Instances in none of the lists
             stay.
@@ -545,10 +546,6 @@ class _StepsDraft:
         leaving: list[Instance] = []
         moved: list[Instance] = []
         stand_here: frozenset[tuple[str, str, str]] | None = None
-        # The brake is to judge what is taken over now together with what was taken over before.
-        takes_over = self.rules.takes_over_under_former_cluster_names and bool(
-            situation.under_former_cluster_names.get(name)
-        )
         syncer, staying_out_of_service = situation.syncer, frozenset[str]()
         if self.rules.registers and syncer and syncer.on_termination is OnTermination.OUT_OF_SERVICE:
             staying_out_of_service = situation.desired.terminating_ids

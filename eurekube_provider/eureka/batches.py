@@ -130,13 +130,11 @@ def apply_orders_in_batches(peers: Peers, notes: WriteNotes, orders: Sequence[Ch
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
     over = _registrations_needing_no_read(peers, notes, wanted)
     new = {order.key for order in wanted if order.key not in over and notes.is_key_unused(order.key)}
-    unread = {
-        order.key: order
-        for order in leaving
-        if all(map(peers.tells_versions, peers.peers)) and notes.can_remove_unread(order)
-    }
-    unread_keys = over.keys() | new | unread.keys()
-    read = [one.change.instance for one in orders if one.key not in unread_keys]
+    unread: dict[InstanceKey, ChangeOrder] = {}
+    if all(map(peers.tells_versions, peers.peers)):
+        unread = {order.key: order for order in leaving if notes.can_remove_unread(order)}
+    known_keys = over.keys() | new | unread.keys()
+    read = [one.change.instance for one in orders if one.key not in known_keys]
     known = [
         one.change.instance for one in leaving if one.change.instance.last_dirty_timestamp_ms is not None
     ]
@@ -440,19 +438,13 @@ def _remove_everywhere(
     conflicts: ErrorByKey = {}
     for _ in range(_BATCH_REMOVAL_ATTEMPTS):
         items = left
-        held, silent = peers.ask_all_or_raise(
-            lambda peer: _remove_at_and_return_kept(
-                peers,
-                peer,
-                notes,
-                removable_at(peer, items),  # noqa: B023 - used at once
-                is_due,
-                unread,
-                conflicts,
-            ),
+        answers, silent = peers.ask_all_or_raise(
+            lambda peer: _remove_at(peers, peer, notes, removable_at(peer, items), is_due, unread),  # noqa: B023 - used at once
             asks_avoided=True,
         )
-        left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
+        for _, refused in answers.values():
+            conflicts |= refused
+        left = [one for one in left if any(one.key in kept for kept, _ in answers.values())]
         if not left:
             break
     for url, error in silent.items():
@@ -472,41 +464,43 @@ def _remove_everywhere(
     return failures
 
 
-def _remove_at_and_return_kept(
+def _remove_at(
     peers: Peers,
     peer: Peer,
     notes: WriteNotes,
     instances: Sequence[Instance],
     is_due: Callable[[Instance], bool],
     unread: Mapping[InstanceKey, ChangeOrder],
-    conflicts: ErrorByKey,
-) -> set[InstanceKey]:
-    """Remove instances from one server; return those that it still holds and that nobody registered again.
+) -> tuple[set[InstanceKey], ErrorByKey]:
+    """Remove instances from one server.
 
     :param is_due: asked before each batch whether an instance is still to be removed.
     :param unread: by key, the orders of those that are read in the same request, before their removal.
-    :param conflicts: gets the errors of those that turn out to be another owner's, and are put back.
+    :returns: those that the server still holds and that nobody registered again; and the errors of those that
+        turned out to be another owner's, and were put back.
     """
-    held: set[InstanceKey] = set()
+    kept: set[InstanceKey] = set()
+    conflicts: ErrorByKey = {}
+    items_per_instance = 3 if unread else 2
 
     def items_of(chunk: Sequence[Instance]) -> list[bytes]:
         reads_before = _read_items([one for one in chunk if one.key in unread])
         return [*reads_before, *map(batch.cancellation_item, chunk), *_read_items(chunk)]
 
-    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // 3):
-        due = _DueItems(some, is_due, items_of, items_per_instance=3)
+    for some in batch.chunks(instances, batch.MOST_ITEMS_PER_BATCH // items_per_instance):
+        due = _DueItems(some, is_due, items_of, items_per_instance)
         answers = due.send(peers, peer)
         notes.sent(peer.url, len(due.sent))
         read_before = [one for one in due.sent if one.key in unread]
         found_before = [answer.instance for answer in answers[: len(read_before)]]
-        _put_back_others(peer, notes, [unread[one.key] for one in read_before], found_before, conflicts)
+        conflicts |= _put_back_others(peer, notes, [unread[one.key] for one in read_before], found_before)
         if any(found_before):
             peers.note_version_told(peer)
         for instance, answer in zip(due.sent, answers[-len(due.sent) :], strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
             if found is not None and rules.is_same_registration(found, instance):
-                held.add(instance.key)
-    return held
+                kept.add(instance.key)
+    return kept, conflicts
 
 
 def _put_back_others(
@@ -514,13 +508,13 @@ def _put_back_others(
     notes: WriteNotes,
     orders: Sequence[ChangeOrder],
     found: Sequence[Instance | None],
-    conflicts: ErrorByKey,
-) -> None:
+) -> ErrorByKey:
     """Register again, as it was, each instance that was removed and was another owner's, also where another
-    replica leads by now; add its error to ``conflicts``.
+    replica leads by now; return the errors.
 
     :param found: what the server held just before the removals, in the order of ``orders``.
     """
+    conflicts: ErrorByKey = {}
     others: list[Instance] = []
     for order, one in zip(orders, found, strict=True):
         try:
@@ -535,6 +529,7 @@ def _put_back_others(
         )
     if others:
         register_copies_at(peer, others)
+    return conflicts
 
 
 class _DueItems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, InstanceKey, newest
@@ -16,14 +16,15 @@ from eurekube_provider.eureka.table import InstanceTable
 
 @dataclass(frozen=True, slots=True)
 class ChangeOrder:
-    """A change, the owner on whose behalf it is made, and the key of the instance."""
+    """A change, and the owner on whose behalf it is made."""
 
     change: Change
     owner: str
-    key: InstanceKey = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.change.instance.key)
+    @property
+    def key(self) -> InstanceKey:
+        """The key of the instance."""
+        return self.change.instance.key
 
     def may_change(self, have: Instance) -> bool:
         """Return whether the order may change an instance: its owner's, or still that of the owner from whom
@@ -96,8 +97,8 @@ class WriteNotes:
         return None
 
     def can_remove_unread(self, order: ChangeOrder) -> bool:  # noqa: ARG002 - who renews nothing is never sure
-        """Return whether an instance is removed without a read before, see
-        :func:`.rules.can_remove_without_read`: never here, as in :meth:`registered_instance_if_certain`.
+        """Return whether an instance is removed without a read before: never here, as in
+        :meth:`registered_instance_if_certain`.
         """
         return False
 

@@ -165,20 +165,16 @@ def can_update_without_read(record: InstanceRecord, now: float) -> bool:
 
     Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
-    held, at = record.instance, record.confirmed_at
-    if held is None or not record.is_confirmed or at is None or now - at >= windows.LONGEST_LIST_LAG_SECONDS:
-        return False
-    return record.lost_by_owner is None and not _is_in_doubt(record, held)
+    at = record.confirmed_at
+    return at is not None and now - at < windows.LONGEST_LIST_LAG_SECONDS and is_known_for_certain(record)
 
 
-def can_remove_without_read(record: InstanceRecord, owner: str) -> bool:
-    """Return whether a renewed instance of an owner is known well enough to be removed without a read before.
-
-    Whoever has taken it over since its last renewal gets it back: the request that removes it tells what was
-    there.
+def is_known_for_certain(record: InstanceRecord) -> bool:
+    """Return whether a write or an uncached read showed the registered instance, and nothing is known that
+    may have changed it since.
     """
     held = record.instance
-    if held is None or held.owner != owner or not record.is_confirmed:
+    if held is None or not record.is_confirmed:
         return False
     return record.lost_by_owner is None and not _is_in_doubt(record, held)
 

@@ -192,8 +192,7 @@ def plain_request(
         lines.append("Accept-Encoding: identity")
     if text is not None or method not in ("GET", "DELETE"):
         lines.append(f"Content-Length: {len(text or b'')}")
-    for name, value in headers.items():
-        lines.append(f"{name}: {value}")
+    lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, ""])
     is_plain = _PLAIN_REQUEST_LINES.fullmatch(head) and head.count("\n") == len(lines)
     return b"%b\r\n%b" % (head.encode(), text or b"") if is_plain else b""

@@ -92,7 +92,7 @@ class Killer:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process was killed, and the next one has not begun."""
+        """True if the process was killed, and the next one has not begun."""
         return self._row is not None and self.is_over.is_set()
 
     def refuse(self, line: str) -> int:

@@ -115,7 +115,7 @@ def instance_from_json(document: JsonObject, application: str = "") -> Instance:
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
     name = intern_text(str(document.get("app") or application).upper())
-    instance_id = str(document.get("instanceId") or instance_id_of(document))
+    instance_id = instance_id_of(document)
     ip_address = host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or "")
     problems: list[str] = []
     if _cached_path_problem(name):

@@ -120,7 +120,7 @@ class Peer:
         return self._request_finds_instance(
             "PUT",
             _instance_path(*instance.key),
-            f"renew {instance.application} {instance.instance_id}",
+            f"renew {_describe_instance(instance)}",
             _renewal_query(instance),
         )
 
@@ -137,7 +137,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        what = f"set the status of {instance.application} {instance.instance_id} to {status}"
+        what = f"set the status of {_describe_instance(instance)} to {status}"
         return self._request_about_status("PUT", what, instance, status)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
@@ -145,7 +145,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        what = f"clear the status of {instance.application} {instance.instance_id}"
+        what = f"clear the status of {_describe_instance(instance)}"
         return self._request_about_status("DELETE", what, instance, status)
 
     def _request_about_status(self, method: str, what: str, instance: Instance, status: Status) -> bool:
@@ -354,7 +354,7 @@ class Peer:
         path = _instance_path(*instance.key).rpartition("/")[0]
         text = instance_to_json_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
-        what = f"{verb} {instance.application} {instance.instance_id}"
+        what = f"{verb} {_describe_instance(instance)}"
         self._request("POST", path, what, data=data, headers=headers, writes=True)
 
     def _request_finds_instance(
@@ -468,3 +468,7 @@ def _quote_segment(text: str) -> str:
     if problem := describe_unaddressable_name(text):
         raise RegistryRejected(f"{text!r} {problem}")
     return quote(text, safe="")
+
+
+def _describe_instance(instance: Instance) -> str:
+    return f"{instance.application} {instance.instance_id}"

@@ -6,6 +6,7 @@ from eurekube_provider.core.model import Instance, InstanceKey, Status
 from eurekube_provider.core.plan import Action
 from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.notes import ChangeOrder, WriteNotes
+from eurekube_provider.eureka.record import InstanceRecord
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
@@ -97,28 +98,33 @@ class RegistryWriteNotes(WriteNotes):
     def registered_instance_if_certain(self, order: ChangeOrder) -> Instance | None:
         """Return the owner's instance, to be updated without a read, if no server has lost its memory."""
         change = order.change
-        if change.action is not Action.UPDATE or change.adopts or self._restarts.may_have_lost_memory:
+        record = self._known_record(order) if change.action is Action.UPDATE and not change.adopts else None
+        is_sure = record is not None and rules.can_update_without_read(record, self.table.clock())
+        return record.instance if record is not None and is_sure else None
+
+    def can_remove_unread(self, order: ChangeOrder) -> bool:
+        """Return whether the instance of a terminated pod is removed without a read before: each server
+        accepted its last renewal, and has not lost its memory.
+
+        Whoever has taken it over since gets it back: the request that removes it tells what was there.
+        """
+        if not order.change.is_terminated or self.most_servers_at_one_url > 1:
+            return False
+        record = self._known_record(order)
+        is_sure = record is not None and rules.is_known_for_certain(record)
+        return is_sure and self._renewals.is_renewal_current(order.key)
+
+    def _known_record(self, order: ChangeOrder) -> InstanceRecord | None:
+        """Return the record of the owner's instance; None without one, where another replica may write, and
+        where a server may have lost its memory.
+        """
+        if self._restarts.may_have_lost_memory or not self._reachability.knows_all_instances:
             return None
         record = self.table.copy_record(order.key)
         held = record.instance
         if held is None or held.owner != order.owner or self.is_of_other_cluster_of_same_name(held):
             return None
-        is_sure = rules.can_update_without_read(record, self.table.clock())
-        return held if is_sure and self._reachability.knows_all_instances else None
-
-    def can_remove_unread(self, order: ChangeOrder) -> bool:
-        """Return whether the instance of a terminated pod is removed without a read before: each server
-        accepted its last renewal, and has not lost its memory.
-        """
-        if not order.change.is_terminated or self.most_servers_at_one_url > 1:
-            return False
-        if self._restarts.may_have_lost_memory or not self._reachability.knows_all_instances:
-            return False
-        record = self.table.copy_record(order.key)
-        if not rules.can_remove_without_read(record, order.owner):
-            return False
-        is_of_other = record.instance is None or self.is_of_other_cluster_of_same_name(record.instance)
-        return not is_of_other and self._renewals.is_renewal_current(order.key)
+        return record
 
     def _has_changed_owner(self, instance: Instance) -> bool:
         """Return whether another syncer of this operator has registered the instance meanwhile."""

@@ -313,7 +313,7 @@ def test_very_many_that_are_missing_are_not_read_one_by_one() -> None:
 
 
 def test_the_log_promises_only_what_a_syncer_wants(caplog: pytest.LogCaptureFixture) -> None:
-    """What a stale list shows and no server holds may have been removed for good: the log names as registered
+    """Instances that a stale list shows and no server holds may be gone for good: the log names as registered
     again, and as missed by callers, only what its syncer wants.
     """
     registry, removed = Holding().registry(), instance("pod")
